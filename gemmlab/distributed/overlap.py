@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed import pulling
-from gemmlab.distributed.pulling import Arrival, Piece, Pieces
+from gemmlab.distributed.pulling import Arrival, Piece, Pieces, Place
 from gemmlab.errors import (
     CompileError,
     GemmlabError,
@@ -206,32 +206,36 @@ def scattered_product(
     """Multiply, and reduce-scatter the result along its rows ("m") or columns ("n") in pieces."""
     size, me = dist.get_world_size(group), dist.get_rank(group)
     position = -2 if axis == "m" else -1
-    length = a.shape[-2] if axis == "m" else b.shape[-1]
-    cuts = [_pieces(span, count) for span in spans(length, size)]
+    stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*stack, a.shape[-2], b.shape[-1])
+    cuts, pieces = _scattered(shape, position, count, size, me)
+    outbox: pulling.Outbox | _Outbox
+    if a.is_cuda and pulling.shares_memory(group, a.get_device()):
+        outbox = pulling.Outbox(pieces, group, a.device, recorded)
+    else:
+        outbox = _Outbox(pieces, group, a)
 
-    def product(span: Span) -> Tensor:
+    def product(span: Span, out: Tensor | None) -> Tensor:
         with recorded("multiply"):
             if axis == "m":
-                return torch.as_tensor(entry.product(_slice(a, -2, span), b, **options))
-            return torch.as_tensor(entry.product(a, _slice(b, -1, span), **options))
+                found = entry.product(_slice(a, -2, span), b, out=out, **options)
+            else:
+                found = entry.product(a, _slice(b, -1, span), out=out, **options)
+        return torch.as_tensor(found)
 
-    terms: dict[tuple[int, int], Tensor] = {}  # of my pieces, by process and piece
-    sent: list[tuple[Any, Tensor]] = []
-    stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    for step, j in itertools.product(range(1, size), range(count)):
-        to, source = (me + step) % size, (me - step) % size
-        block = product(cuts[to][j])
-        shape = [*stack, a.shape[-2], b.shape[-1]]
-        shape[position] = cuts[me][j][1] - cuts[me][j][0]
-        terms[source, j] = a.new_empty(shape)
+    terms: dict[Place, Tensor] = {}  # of my pieces, by process and piece
+    arrived: list[Callable[[], object]] = []
+    for source, number in pieces.order:
+        j, to = number % count, (2 * me - source) % size
+        block = product(cuts[to][j], outbox.target(to * count + j))
         with communicating("a reduce-scatter in pieces"):
-            works = _exchange([(block, to)], [(terms[source, j], source)], group)
-        sent += [(work, block) for work in works]  # a block lives until it has left
+            terms[source, j], wait = outbox.swap(block, (source, number))
+        arrived.append(wait)
     for j in range(count):
-        terms[me, j] = product(cuts[me][j])
+        terms[me, j] = product(cuts[me][j], None)
     with recorded("wait"), communicating("a reduce-scatter in pieces"):
-        for work, _ in sent:
-            work.wait()
+        for wait in arrived:
+            wait()
     found = []
     for j in range(count):
         total = terms[0, j]
@@ -239,6 +243,51 @@ def scattered_product(
             total = total.add_(terms[source, j])
         found.append(total)
     return torch.cat(found, position)
+
+
+@lru_cache(1024)
+def _scattered(
+    shape: tuple[int, ...], axis: int, count: int, size: int, me: int
+) -> tuple[list[list[Span]], Pieces]:
+    """The spans of an axis of a result, by the process that gets them and piece; and the pieces
+    that each process computes for the others."""
+    axis %= len(shape)
+    cuts = [_pieces(span, count) for span in spans(shape[axis], size)]
+    lengths = [[j - i for i, j in mine] for mine in cuts]
+    shapes = tuple(
+        tuple(
+            (*shape[:axis], length if to != rank else 0, *shape[axis + 1 :])
+            for to in range(size)
+            for length in lengths[to]
+        )
+        for rank in range(size)
+    )
+    steps = itertools.product(range(1, size), range(count))
+    return cuts, Pieces(me, shapes, tuple(((me - i) % size, me * count + j) for i, j in steps))
+
+
+class _Outbox:
+    """Blocks that are sent to the processes that add them."""
+
+    def __init__(self, pieces: Pieces, group: Any, like: Tensor) -> None:
+        self._pieces, self._group, self._like = pieces, group, like
+        self._sent: list[Tensor] = []
+
+    def target(self, _: int) -> None:
+        """Nowhere in particular."""
+
+    def swap(self, block: Tensor, place: Place) -> tuple[Tensor, Callable[[], object]]:
+        """Start to send a block and to receive one; return it and what waits for it."""
+        term = self._like.new_empty(self._pieces.shape(place))
+        to = (2 * self._pieces.me - place[0]) % len(self._pieces.shapes)
+        works = _exchange([(block, to)], [(term, place[0])], self._group)
+        self._sent.append(block)  # it lives until it has left
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+
+        return term, wait
 
 
 def _exchange(

@@ -372,6 +372,11 @@ def _shared_memory(found: Plan, way: Overlap) -> int:
     if not _pulls(found, way):
         return 0
     mesh = found.mesh
+    if way.what == "c":  # the blocks for the others
+        result = check_shapes(*found.shapes)
+        block = ITEM * math.prod(placements.local_shape(result, found.at_c, mesh))
+        count = mesh[way.dimension]
+        return 2 * block * (count - 1) // count
     shape = found.shapes["ab".index(way.what)]
     before, after = (found.a, found.at_a) if way.what == "a" else (found.b, found.at_b)
     shard, whole = (
@@ -384,13 +389,13 @@ def _pulls(found: Plan, way: Overlap) -> bool:
     """Whether pieces are copied out of the memory of other GPUs."""
     machine = found.machine
     link = machine.pieces(found.mesh, way.dimension)
-    return way.what != "c" and machine.copies is not None and link is machine.copies
+    return machine.copies is not None and link is machine.copies
 
 
 def _may_pack(found: Plan, way: Overlap) -> bool:
     """Whether packed parts of an operand can travel: between GPUs that read each other's memory."""
     machine = found.machine
-    if not _pulls(found, way):
+    if way.what == "c" or not _pulls(found, way):
         return False
     sizes = _piece(found, way)
     return machine.packs(*sizes) and all(len(shape) == 2 for shape in found.shapes)
@@ -431,8 +436,6 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     """Seconds of a transfer and the product of its pieces."""
     machine, count, pieces = found.machine, found.mesh[way.dimension], way.pieces
     link = machine.pieces(found.mesh, way.dimension)
-    if way.what == "c":
-        link = machine.links(found.mesh)[way.dimension]
     m, n, _, batch = found.local
     steps, sizes = count * pieces, _piece(found, way)
     piece = machine.product(*sizes, batch)

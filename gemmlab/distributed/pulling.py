@@ -3,11 +3,12 @@
 A process places its pieces in symmetric memory on a side stream, passes a barrier of all processes
 there, and copies theirs while its main stream multiplies. The memory has two halves that products
 use in turn, so that one barrier per product is enough: a process that has passed it has copied all
-that it needs of the product before, whose half is free again.
+that it needs of the product before, whose half is free again. Blocks of a result that is scattered
+are computed in this memory, and a barrier follows each.
 
-What travels is float32, or the float16 parts with their exponents. Parts are packed once, by their
-owner. Float32 lies beside them: elements that float16 may have spoiled are computed again from it,
-which reads the owner's memory.
+What travels of an operand is float32, or the float16 parts with their exponents. Parts are packed
+once, by their owner. Float32 lies beside them: elements that float16 may have spoiled are computed
+again from it, which reads the owner's memory.
 """
 
 from __future__ import annotations
@@ -90,6 +91,38 @@ def pull(
             arrived = memory.side.record_event()
             found.append((place, partial(_wait, arrived), piece))
     return own, found
+
+
+class Outbox:
+    """Blocks of a result that other processes add: they copy them out of this one's memory.
+
+    Each process computes its blocks for the others in one order of steps, and a barrier after each
+    says that those of this step are there.
+    """
+
+    def __init__(
+        self, pieces: Pieces, group: Any, device: Any, recorded: Callable[[str], Any]
+    ) -> None:
+        self._memory, self._pieces, self._recorded = _shared(group, device), pieces, recorded
+        self._way = self._memory.take(pieces, "", None)
+        self._arrays = dict(self._way.whole)
+        torch.cuda.current_stream().wait_event(self._memory.passed)  # so that this half is free
+
+    def target(self, number: int) -> Tensor:
+        """Where a block of this process is computed."""
+        return self._way.staged[number]
+
+    def swap(self, block: Tensor, place: Place) -> tuple[Tensor, Callable[[], object]]:
+        """Offer a block, and start to copy the one at `place`; return it and what waits for it."""
+        side = self._memory.side
+        side.wait_stream(torch.cuda.current_stream())
+        term = block.new_empty(self._pieces.shape(place))
+        with torch.cuda.stream(side):
+            self._memory.barrier()
+            if term.numel():
+                with self._recorded("copy"):
+                    term.copy_(self._arrays[place])
+            return term, partial(_wait, side.record_event())
 
 
 def _wait(event: Any) -> None:

@@ -146,3 +146,32 @@ def test_every_process_gets_every_piece(
             assert seen == [(r, j) for r, j in full if cuts[r][j][0] < cuts[r][j][1]]
 
     run(work)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_every_process_gets_its_blocks_of_a_result(run: Any, axis: int) -> None:
+    def term(turn: int, rank: int, to: int, j: int) -> float:
+        return 1000 * turn + 100 * rank + 10 * to + j
+
+    def work(group: Any) -> None:
+        me = group.rank
+        # The third length needs more memory, and shards of 4 leave the last process none.
+        for turn, (length, count) in enumerate([(7, 2), (7, 1), (40, 2), (7, 2), (4, 3), (7, 2)]):
+            shape = (length, 5) if axis == 0 else (5, length)
+            cuts, pieces = overlap._scattered(shape, axis, count, SIZE, me)
+            outbox = pulling.Outbox(pieces, group, torch.device("cpu"), lambda _: nullcontext())
+            found = {}
+            for source, number in pieces.order:
+                j, to = number % count, (2 * me - source) % SIZE
+                block = outbox.target(to * count + j).fill_(term(turn, me, to, j))
+                first, end = cuts[to][j]
+                assert block.shape[axis] == end - first
+                found[source, j], wait = outbox.swap(block, (source, number))
+                wait()
+            assert len(found) == (SIZE - 1) * count
+            for (source, j), x in found.items():
+                first, end = cuts[me][j]
+                assert x.shape == ((end - first, 5) if axis == 0 else (5, end - first))
+                assert (x == term(turn, source, me, j)).all(), (turn, source, j)
+
+    run(work)
