@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import platform
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -46,9 +47,19 @@ def without_native_tier() -> str:
 @cache
 def without_sandbox() -> str:
     """Why processes cannot be confined here; "" where they can."""
-    if shutil.which("bwrap") or not without_landlock():
+    if not without_bubblewrap() or not without_landlock():
         return ""
-    return f"{without_landlock()}, and there is no bwrap"
+    return f"{without_landlock()}, and {without_bubblewrap()}"
+
+
+@cache
+def without_bubblewrap() -> str:
+    """Why bubblewrap cannot confine a process; "" where it can."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bubblewrap is not installed"
+    tried = subprocess.run([program, "--unshare-all", "--ro-bind", "/", "/", "true"], check=False)
+    return f"bubblewrap failed with {tried.returncode}" if tried.returncode else ""
 
 
 @cache
@@ -80,6 +91,7 @@ needs_native = pytest.mark.skipif(bool(without_native_tier()), reason=without_na
 
 needs_torch = pytest.mark.skipif(not _is_installed("torch"), reason="torch is not installed")
 needs_sandbox = pytest.mark.skipif(bool(without_sandbox()), reason=without_sandbox())
+needs_bubblewrap = pytest.mark.skipif(bool(without_bubblewrap()), reason=without_bubblewrap())
 needs_landlock = pytest.mark.skipif(bool(without_landlock()), reason=without_landlock())
 # Tests that make system calls by their numbers.
 needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason=platform.machine())

@@ -7,7 +7,7 @@ file of gemmlab, `cached` one in gemmlab's cache folder.
 CODE = """\
 #! gemmlab problem=gemm block=32 grid=1
 import ctypes, fcntl, importlib.util, json, os, resource, socket
-parent, secret, package, cached = os.getppid(), {secret!r}, {package!r}, {cached!r}
+parent, secret, package, cached = {parent}, {secret!r}, {package!r}, {cached!r}
 libc = ctypes.CDLL(None, use_errno=True)
 def call(number, *arguments):
     if libc.syscall(number, *arguments) < 0:
@@ -83,6 +83,8 @@ ATTEMPTS = {
     "memory": {
         "lift the limits": "call(160, resource.RLIMIT_AS, b'\\xff' * 16)",
         "leave memory behind": "write('/dev/shm/gemmlab')",
+        "fill the root folder": "write('/gemmlab')",
+        "fill the folder of devices": "write('/dev/gemmlab')",
         "memory without a limit": "os.memfd_create('x')",
         "shared memory": "call(29, 0, 4096, 0o1600)",
         "a message queue": "call(240, b'gemmlab', 66, 0o600, 0)",
@@ -100,3 +102,6 @@ ATTEMPTS = {
         " else write(secret)",
     },
 }
+
+# bubblewrap shows a process files and descriptors of its own instead.
+OWN = {"list root's home", "list its descriptors", "list the folder of temporary files"}

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from attempts import ATTEMPTS, CODE
+from attempts import ATTEMPTS, CODE, OWN
 from kernels import gemm
-from machine import needs_landlock, needs_sandbox, needs_x86_64
+from machine import needs_bubblewrap, needs_landlock, needs_sandbox, needs_x86_64
 
 import gemmlab
 from gemmlab.core import disk_cache, scratch
@@ -22,6 +22,11 @@ from gemmlab.lab.submission.process import Limits, run
 from gemmlab.lab.submission.submission import Submission
 
 WORDS = Directive(problem="gemm", entry="f", grid=("1",), block=("32",))
+BUBBLEWRAP = Support(landlock=0, bubblewrap=True, seccomp=True)
+MECHANISMS = [
+    pytest.param("Landlock", marks=needs_landlock),
+    pytest.param("bubblewrap", marks=needs_bubblewrap),
+]
 ALL = {name: text for attempts in ATTEMPTS.values() for name, text in attempts.items()}
 
 
@@ -34,36 +39,36 @@ def executed(folder, text, sandbox=True, seconds=30.0):
     return run("compile_file", Submission(file, WORDS, "sm_90a", 0), limits)
 
 
-@pytest.fixture(scope="module")
-def tried(tmp_path_factory):
-    """The outcome of every attempt, by its name."""
+@pytest.fixture(scope="module", params=MECHANISMS)
+def tried(request, tmp_path_factory):
+    """What confines, and the outcome of every attempt by its name."""
     place = tmp_path_factory.mktemp("judge")
     secret = place / "elsewhere" / "secret"
     secret.parent.mkdir()
     secret.write_text("a key")
     values = {
+        "parent": os.getpid(),
         "secret": str(secret),
         "package": gemmlab.__file__,
         "cached": str(disk_cache.folder() / "planted"),
         "attempts": json.dumps(ALL),
     }
-    os.environ["GEMMLAB_TEST_TOKEN"] = "secret"
-    try:
+    with pytest.MonkeyPatch.context() as changed:
+        if request.param == "bubblewrap":
+            changed.setattr(process, "support", lambda: BUBBLEWRAP)
+        changed.setenv("GEMMLAB_TEST_TOKEN", "secret")
         ended = executed(place / "submission", CODE.format(**values))
-    finally:
-        del os.environ["GEMMLAB_TEST_TOKEN"]
     assert secret.read_text() == "a key"
-    return dict(line.rsplit(" ", 1) for line in ended.output.splitlines())
+    return request.param, dict(line.rsplit(" ", 1) for line in ended.output.splitlines())
 
 
-@needs_sandbox
 @needs_x86_64
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ATTEMPTS)
 def test_what_hostile_code_tries_is_refused(tried, kind):
-    assert {name: tried.get(name) for name in ATTEMPTS[kind]} == dict.fromkeys(
-        ATTEMPTS[kind], "refused"
-    )
+    mechanism, outcomes = tried
+    names = [name for name in ATTEMPTS[kind] if mechanism == "Landlock" or name not in OWN]
+    assert {name: outcomes.get(name) for name in names} == dict.fromkeys(names, "refused")
 
 
 @pytest.mark.slow
@@ -73,7 +78,8 @@ def test_without_a_sandbox_the_attempts_succeed(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("a key")
     attempts = json.dumps({name: ALL[name] for name in names})
-    text = CODE.format(secret=str(secret), package=gemmlab.__file__, cached="", attempts=attempts)
+    values = {"parent": os.getpid(), "secret": str(secret), "package": gemmlab.__file__}
+    text = CODE.format(**values, cached="", attempts=attempts)
     output = executed(tmp_path / "submission", text, sandbox=False).output.splitlines()
     assert [line for line in output if line.endswith("refused")] == []
     assert {line.rsplit(" ", 1)[0] for line in output} >= {*names}
@@ -151,6 +157,15 @@ FLOODS = {
         "MiB of answers",
     ),
 }
+
+
+@needs_bubblewrap
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["threads", "bytes without a name"])
+def test_a_flood_inside_bubblewrap_is_stopped(tmp_path, monkeypatch, name):
+    """Its process is not the judge's child, but a descendant."""
+    monkeypatch.setattr(process, "support", lambda: BUBBLEWRAP)
+    test_a_flood_is_stopped(tmp_path, monkeypatch, name)
 
 
 @pytest.mark.slow

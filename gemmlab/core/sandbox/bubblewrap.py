@@ -38,4 +38,5 @@ def prefix(
             given = path.startswith("/proc") or (path.startswith("/dev/") and paths is not devices)
             if not given:  # by _ISOLATED
                 command += [option, path, path]
-    return [*command, "--chdir", folder]
+    # Mounts of bubblewrap's own are in memory that no limit counts.
+    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", folder]

@@ -9,6 +9,7 @@ import selectors
 import stat
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,12 +120,15 @@ class Listener:
 
     def _excess(self) -> str:
         """Describe how the child exceeds a limit that the system does not enforce; "" if not."""
-        own = f"/proc/{self._child.pid}"
-        with contextlib.suppress(OSError):
-            if len(os.listdir(f"{own}/task")) > THREADS:
-                return f"more than {THREADS} threads"
+        threads, deleted = 0, list[os.stat_result]()
+        for own in _family(self._child.pid):
+            with contextlib.suppress(OSError):
+                threads += len(os.listdir(f"{own}/task"))
+            deleted += _deleted(own)
+        if threads > THREADS:
+            return f"more than {THREADS} threads"
         try:
-            files = [*_files(self._folder), *_deleted(own)]
+            files = _files(self._folder) + deleted
         except PermissionError:
             return "a folder that cannot be read"
         if len(files) > DISK_FILES:
@@ -132,6 +136,20 @@ class Listener:
         if sum(512 * status.st_blocks for status in files) > DISK_BYTES:
             return f"more than {DISK_BYTES // 2**30} GiB of files"
         return ""
+
+
+def _family(process: int) -> Iterator[str]:
+    """Yield the folders in /proc of a process and its descendants.
+
+    bubblewrap starts the process that it confines as a grandchild of its own.
+    """
+    folder = f"/proc/{process}"
+    yield folder
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"{folder}/task"):
+            with contextlib.suppress(OSError), open(f"{folder}/task/{thread}/children") as file:
+                for child in file.read().split():
+                    yield from _family(int(child))
 
 
 def _files(folder: Path) -> list[os.stat_result]:
