@@ -247,7 +247,9 @@ def test_a_reading_at_the_shape_is_drawn_below_the_roof():
     assert explained("float4", 64, 64, 64).measured[0].tflops == pytest.approx(11.4, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "products"), [("fp16x3", 3), ("bf16x6", 6)])
+@pytest.mark.parametrize(
+    ("name", "products"), [("fp16x3", 3), ("bf16x6", 6), ("tensor-core", 3), ("wgmma", 3)]
+)
 def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products):
     found = explained(name, 4096, 4096, 4096)
     assert found.peak_tflops == pytest.approx(989.5 / products) and found.peak_tflops > 66.9

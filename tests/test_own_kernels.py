@@ -73,6 +73,34 @@ def test_ptx_of_another_compiler_is_explained(command):
     assert "global load x, 32 lanes of 4 bytes" in told
 
 
+TENSOR_CORES = """\
+#include <mma.h>
+//! gemmlab args=a:f32[1024],b:f32[1024],c:f32[1024] grid=2 block=64
+extern "C" __global__ void f(const float* a, const float* b, float* c) {
+  using namespace nvcuda::wmma;
+  fragment<matrix_a, 16, 16, 8, precision::tf32, row_major> fa;
+  fragment<matrix_b, 16, 16, 8, precision::tf32, row_major> fb;
+  fragment<accumulator, 16, 16, 8, float> fc;
+  fill_fragment(fc, 0.0f);
+  for (int i = 0; i < 5; ++i) {
+    load_matrix_sync(fa, a + 8 * i, 64);
+    load_matrix_sync(fb, b + 8 * i, 64);
+    mma_sync(fc, fa, fb, fc);
+  }
+  int warp = 2 * blockIdx.x + threadIdx.x / 32;
+  store_matrix_sync(c + 256 * warp, fc, 16, mem_row_major);
+}
+"""
+
+
+def test_matrix_products_are_counted_below_the_peak_of_their_type(command):
+    file = write("products.cu", TENSOR_CORES)
+    told = json.loads(command("explain", file, "--gpu", "H200", "--json"))
+    assert told["work"]["flops"] == 4 * 5 * 2 * 16 * 16 * 8  # warps, steps
+    assert (told["peak"], told["peak_tflops"]) == ("TF32 peak of tensor cores", 989.5 / 2)
+    assert "not its roof" in command("explain", file, "--gpu", "L40S")  # its peak is not known
+
+
 @pytest.mark.slow
 def test_a_wrong_result_is_said(command):
     file = write("kernel.cu", start.text("gemm", "cu").replace("sum += ", "sum -= "))

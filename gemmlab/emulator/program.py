@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,9 +11,8 @@ import numpy as np
 
 from gemmlab.ptx.ir import Function, Instruction, Module, registers
 from gemmlab.ptx.layout import shared_variables
-from gemmlab.ptx.opcodes import ATOMICS, EXCHANGES, FETCHES, OPCODES
-
-_MATRICES = re.compile(r"m(\d+)n(\d+)k(\d+)")
+from gemmlab.ptx.opcodes import ATOMICS, EXCHANGES, FETCHES
+from gemmlab.ptx.products import multiply_adds
 
 
 class Access(NamedTuple):
@@ -121,6 +118,4 @@ class Program:
 
 
 def _work(i: Instruction) -> int:
-    lanes = OPCODES[i.root].product_lanes if i.root in OPCODES else 0
-    shapes = [found for word in i.modifiers if (found := _MATRICES.fullmatch(word))]
-    return math.prod(map(int, shapes[0].groups())) // lanes if lanes and shapes else 1
+    return multiply_adds(i.opcode) or 1

@@ -15,7 +15,7 @@ from cutlass import Float16, Float32, Int32, Int64, cute
 
 from gemmlab.kernels.common import MAX_SMEM, MAX_THREADS, ceil_div, require
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, WARPGROUP, CopyBox
+from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, WARPGROUP, CopyBox, Scheme
 from gemmlab.kernels.gemm.sm90.epilogue import exponents_of, power
 from gemmlab.kernels.rung import Geometry
 from gemmlab.kernels.signature import signatures
@@ -56,6 +56,10 @@ class Config:
     @property
     def threads(self) -> int:
         return WARPGROUP
+
+    @property
+    def scheme(self) -> Scheme:
+        return FP16X3
 
     @property
     def b_major(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +17,10 @@ from gemmlab.lab.explain import tiles
 from gemmlab.lab.explain.patterns import Pattern, patterns
 from gemmlab.lab.explain.stalls import Call
 from gemmlab.problems.problem import WORKSPACE, Case, Problem
+from gemmlab.ptx import products
 from gemmlab.ptx.ir import Instruction, Reg
 from gemmlab.ptx.opcodes import ACCESSES, FLOPS
 
-TENSOR_CORES = re.compile(r"^\s*(@!?%\w+\s+)?(wg|w|tcgen05\.)?mma\b", re.MULTILINE)
 SPACES = ("global", "shared")
 COPY = {"global": "load", "shared": "store"}  # an asynchronous copy counts as both
 DIGITS = "0123456789abcdefghijklmnopqrstuv"  # one per lane or warp, 0 to 31
@@ -57,15 +56,15 @@ class Loop:
 class Counted:
     """The counts of one emulated launch.
 
-    `flops` is None for a kernel on tensor cores. `owners` has a string per row of the first block's
-    part of a two-dimensional output: the digit of the warp that wrote each element. It is empty for
-    other outputs.
+    `flops` are in float32, and those of matrix products. `owners` has a string per row of the first
+    block's part of a two-dimensional output: the digit of the warp that wrote each element. It is
+    empty for other outputs.
     """
 
     shape: dict[str, int]
     counters: dict[str, int]
     totals: dict[str, Totals]  # by space and operation: "global load"
-    flops: int | None
+    flops: int
     loop: Loop | None
     patterns: tuple[Pattern, ...]
     owners: tuple[str, ...]
@@ -131,7 +130,7 @@ def count(launched: Launched, shape: Mapping[str, int]) -> Counted:
         dict(shape),
         launched.run.counters | sass.counters(launched.artifact, launched.run),
         _totals(trace),
-        None if TENSOR_CORES.search(launched.artifact.ptx) else _flops(trace),
+        _flops(trace),
         _hottest(trace),
         patterns(trace, dict(enumerate(launched.names))),
         _owners(trace, launched.case, launched.names),
@@ -165,10 +164,14 @@ def _is_float32(instruction: Instruction) -> bool:
 def _flops(trace: Trace) -> int:
     code, total = trace.program.function.instructions, 0
     for block, lanes in zip(trace.program.blocks, trace.tally.lanes.tolist(), strict=True):
-        for instruction in filter(_is_float32, code[block.first : block.last]):
-            pair = 2 if instruction.opcode[-1] == "f32x2" else 1
-            total += lanes * FLOPS[instruction.root] * pair
+        total += lanes * sum(map(_flops_per_lane, code[block.first : block.last]))
     return total
+
+
+def _flops_per_lane(instruction: Instruction) -> int:
+    if _is_float32(instruction):
+        return FLOPS[instruction.root] * (2 if instruction.opcode[-1] == "f32x2" else 1)
+    return products.flops(instruction.opcode)
 
 
 def _hottest(trace: Trace) -> Loop | None:

@@ -23,11 +23,12 @@ from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.lab import advice
 from gemmlab.lab.explain import stalls
 from gemmlab.lab.explain.comparison import Row, compare
-from gemmlab.lab.explain.counted import TENSOR_CORES, Counted, count
+from gemmlab.lab.explain.counted import Counted, count
 from gemmlab.lab.explain.readings import Reading, readings
 from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.lab.explain.subject import Subject, of_rung
 from gemmlab.problems.problem import Problem, Shape
+from gemmlab.ptx.products import least_bits
 
 STEPS = 8  # the K for which teaching material compares accesses per result
 
@@ -223,13 +224,13 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
     counted = None if refusal else _count(subject, artifact, notes)
     threads = math.prod(geometry.grid) * math.prod(geometry.block)
     traffic, least_bytes = subject.traffic(shape), subject.least_bytes(shape)
-    flops = problem.flops(shape) if problem else (counted and counted.flops) or 0
+    flops = problem.flops(shape) if problem else counted.flops if counted else 0
     work = Work(flops, least_bytes, threads, traffic)
     counted_traffic = subject.traffic(counted.shape) if counted else None
     resident = _occupancy(gpu, artifact, geometry)
     waves = _waves(subject, gpu, geometry, resident)
-    peak, peak_tflops = _peak(rung, gpu)
-    if peak == FP32_PEAK and TENSOR_CORES.search(artifact.ptx):
+    peak, peak_tflops = _peak(rung, artifact.ptx, gpu)
+    if peak == FP32_PEAK and least_bits(artifact.ptx):
         notes.append("The kernel uses tensor cores: the float32 peak is not its roof.")
     moved = _moved(subject, counted)
     return Explanation(
@@ -260,13 +261,16 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
     )
 
 
-def _peak(rung: Rung | None, gpu: Gpu) -> tuple[str, float]:
+def _peak(rung: Rung | None, ptx: str, gpu: Gpu) -> tuple[str, float]:
     """Return the name of the peak that bounds the kernel's FLOPs, and its TFLOPS."""
-    scheme = getattr(rung.config, "scheme", None) if rung else None
-    if scheme is None or gpu.tensor_tflops is None:
+    scheme, bits = getattr(rung.config, "scheme", None) if rung else None, least_bits(ptx)
+    if scheme is not None and gpu.tensor_tflops is not None:
+        products = len(scheme.products)  # 16-bit products per float32 product
+        return f"16-bit peak of tensor cores ÷ {products} products", gpu.tensor_tflops / products
+    if gpu.tensor_tflops is None or bits in (None, 64):  # float64 has units of its own
         return FP32_PEAK, gpu.fp32_tflops
-    products = len(scheme.products)  # 16-bit products per float32 product
-    return f"16-bit peak of tensor cores ÷ {products} products", gpu.tensor_tflops / products
+    name = "TF32" if bits == 32 else f"{bits}-bit"
+    return f"{name} peak of tensor cores", gpu.tensor_tflops * 16 / bits
 
 
 def _refusal(subject: Subject, gpu: Gpu, artifact: Artifact, geometry: Geometry) -> str:
@@ -342,7 +346,7 @@ def _moved(subject: Subject, counted: Counted | None) -> tuple[int, int] | None:
     sectors = sum(counted.of(f"global {op}").sectors for op in ("load", "store", "atomic"))
     own = subject.problem
     flops = own.flops(counted.shape) if own else counted.flops
-    return flops or 0, SECTOR_BYTES * sectors
+    return flops, SECTOR_BYTES * sectors
 
 
 def _advice(
@@ -391,7 +395,7 @@ def _caches(subject: Subject, gpu: Gpu, counted: Counted) -> Caches:
         subject.least_bytes(counted.shape),
         waves,
         seconds,
-        (flops or 0) / seconds / 1e12 if seconds else None,
+        flops / seconds / 1e12 if seconds else None,
     )
 
 
