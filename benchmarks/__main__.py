@@ -24,6 +24,8 @@ NAMES = (
     "ladder",
     "concepts",
     "latencies",
+    "register-file",
+    "sm80",
     "others",
     "caches",
     "counters",

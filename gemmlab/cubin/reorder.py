@@ -164,7 +164,7 @@ def _emit(
         return quads[k % 2 * half + x // 4] + x % 4
 
     order = _walk(product.sums, rows, columns)
-    keep = _reuse(order)
+    keep = reuse(order)
     # All that may be in flight on entry has arrived before the first load.
     new = [load(0, x, stall=1 + (x == half - 1), waits=_ALL * (x == 0)) for x in range(half)]
     waiting = list(kept)
@@ -234,7 +234,7 @@ def _matching(size: int, cost: Callable[[int, int], int]) -> tuple[int, list[tup
     return found
 
 
-def _reuse(order: Sequence[tuple[int, int]]) -> list[int]:
+def reuse(order: Sequence[tuple[int, int]]) -> list[int]:
     """Return the slots to keep: those whose next read from the same bank is of the same register.
 
     A factor's bank is its row or column mod 2, since it is in a quad.

@@ -18,11 +18,13 @@ from benchmarks import (
     latencies,
     microbenchmarks,
     others,
+    register_file,
     sanitizer,
 )
 from benchmarks.emulator import launches, tables
 from benchmarks.measurement import Measurement
 from gemmlab import problems
+from gemmlab.cubin.lint import lint
 from gemmlab.errors import InputError, UnknownNameError
 
 
@@ -84,6 +86,20 @@ def test_concepts_run_on_the_emulator(monkeypatch, tmp_path):
     assert record["copies"][0] == {"loads_in_flight": 1, "occupancy": 1, "gbs": 8e-6 * 2048}
     tables = concepts.concepts(record)
     assert tables["occupancy"].splitlines()[-1] == "| 50 % | 0 | 0 |"
+
+
+def test_registers_of_ffmas_are_set_in_machine_code():
+    plain = register_file.compiled("sm_90a")
+    rules = {}
+    for name, sequence in register_file.sequences(*register_file.banks(register_file.ffmas(plain))):
+        loop = register_file.ffmas(register_file.rewritten(plain, sequence))
+        rules[name] = lint(loop).cycles / len(loop)
+        wanted = [f"R{x.c} R{x.a} R{x.b} R{x.c}" for x in sequence]
+        found = [one.operands.replace(".reuse", "").replace(",", "") for one in loop]
+        assert found == wanted * (len(loop) // len(wanted))
+    assert rules["one of each bank"] == 1 and rules["three of one bank"] == 3
+    assert rules["12×8 products row by row, nothing kept"] > 1.5
+    assert rules["12×8 products in blocks of 2×2, a sum in the other bank"] == 1
 
 
 def test_a_chain_visits_every_line_once():

@@ -14,6 +14,7 @@ from benchmarks import (
     contract,
     fp16x3,
     new_shapes,
+    sm80,
 )
 from benchmarks.__main__ import module
 from benchmarks.matmul import host, results, speed, workloads
@@ -36,6 +37,14 @@ TINY: dict[str, dict[Any, dict[str, Any]]] = {
             "COOLING_S": 0,
         },
         workloads: {"MEANS_SIZES": (30, 4, 3), "NEIGHBOURS_SIZES": (12, 16, 3), "CHUNK": 8},
+    },
+    "sm80": {
+        sm80: {
+            "SQUARES": [(64, "nn"), (64, "tt")],
+            "SHAPES": [(16, 8, 32)],
+            "ROUNDS": 3,
+            "pretend": lambda gpu: None,
+        }
     },
     "contract": {contract: {"M": 16, "N": 8, "K": 32, "ROUNDS": 3}},
     "fp16x3": {
