@@ -26,6 +26,7 @@ WARP = 32
 class Traffic:
     """FLOPs, and the elements that the lanes of one launch request. None: not modelled.
 
+    copied: elements of global memory that the copy engine moves, for no lane.
     more: field -> why a kernel may exceed its model.
     """
 
@@ -36,6 +37,7 @@ class Traffic:
     shared_loads: Quantity | None = ZERO
     shared_stores: Quantity | None = ZERO
     shared_atomics: Quantity | None = ZERO
+    copied: Quantity = ZERO
     results: Quantity | None = None  # output elements, if each is written once
     thread_tile: tuple[int, int] | None = None  # TM×TN elements of C per thread, of a product
     load_bytes: int = 4  # of a loaded element in global memory; all others have 4
@@ -43,11 +45,12 @@ class Traffic:
 
     @property
     def global_bytes(self) -> int | None:
-        """Bytes of loads, stores and atomics together, before any cache."""
+        """Bytes of loads, stores, atomics and copies together, before any cache."""
         stores = (self.global_stores, self.global_atomics)
         if self.global_loads is None or None in stores:
             return None
-        return self.load_bytes * self.global_loads.value + 4 * sum(q.value for q in stores if q)
+        others = sum(q.value for q in (*stores, self.copied) if q)
+        return self.load_bytes * self.global_loads.value + 4 * others
 
 
 # (configuration, shape: axis -> extent) -> traffic
@@ -205,6 +208,14 @@ def turned_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
     bm, bn = sizes(config, BM="block_m", BN="block_n")
     staged = ceil_div(m, bm) * ceil_div(n, bn) * bm * bn
     return replace(direct_transpose(config, shape), shared_loads=staged, shared_stores=staged)
+
+
+def copied_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """The copy engine moves rows in and out, if they are multiples of 16 bytes."""
+    turned, (m, n) = turned_transpose(config, shape), axes(shape)
+    if m.value % 4 or n.value % 4:
+        return turned
+    return replace(turned, global_loads=ZERO, global_stores=ZERO, copied=2 * m * n)
 
 
 # Sum of n numbers

@@ -95,6 +95,9 @@ def work_facts(e: Explanation) -> Iterator[tuple[str, str]]:
         for field in ("global_loads", "global_stores", "global_atomics")
         if (quantity := getattr(traffic, field)) and quantity.value
     ]
+    if traffic.copied.value:
+        symbols, value = traffic.copied.symbols, traffic.copied.value
+        asked.append(f"copy engine {symbols} = {scaled(value)}")
     total = f": {scaled(traffic.global_bytes)}B" if traffic.global_bytes is not None else ""
     yield "requested traffic", f"{', '.join(asked)} elements{total}" if asked else "none"
     if work.threads:

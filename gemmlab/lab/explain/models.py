@@ -25,6 +25,7 @@ _BY_KERNEL: Mapping[str, Model] = {
     "transpose.shared": traffic.staged_transpose,
     "transpose.ilp": traffic.staged_transpose,
     "transpose.register_tiles": traffic.turned_transpose,
+    "transpose.bulk_copies": traffic.copied_transpose,
     "sum.global_atomics": traffic.atomic_sum,
     "sum.shared_serial": traffic.serial_sum,
     "sum.tree": traffic.tree_sum,
