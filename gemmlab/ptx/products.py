@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from gemmlab.ptx.opcodes import OPCODES
 
-_IN_TEXT = re.compile(r"^\s*(?:@!?%\w+\s+)?((?:wg|w|tcgen05\.)?mma\.[\w.:]+)", re.MULTILINE)
+_IN_TEXT = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?((?:wg|w|tcgen05\.)?mma\.[\w.:]+)", re.MULTILINE)
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _MULTIPLIES = {"mma", "mma_async"}  # of wmma and wgmma, that also load, store and wait
 _INTEGERS = {"s32", "s8", "u8", "s4", "u4", "b1"}

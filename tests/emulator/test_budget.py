@@ -18,7 +18,7 @@ from gemmlab.emulator.native import launch as native_launch
 from gemmlab.emulator.native.code import Code
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.layout import WARP_STATE, view
-from gemmlab.errors import BudgetError
+from gemmlab.errors import BudgetError, EmulationError
 
 COUNT_DOWN = "L: sub.u32 %r2, %r2, 1;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra L;"
 SUMS = "add.u32 %r2, %r2, 1;\n" * 40
@@ -134,3 +134,11 @@ def test_a_larger_budget_lifts_the_limit_of_time(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(BudgetError, match="no block has ended"):
         launch(body, 10_000_000, "native")
     assert launch(body, 10_000_001, "native").tier == "native"
+
+
+@pytest.mark.parametrize("tier", ["numpy", pytest.param("native", marks=needs_native)])
+def test_a_grid_of_any_size_starts_at_once(tier: str) -> None:
+    """Memory for the numbers of all its chunks would not suffice."""
+    grid = (2**31 - 1, 65535, 65535)
+    with pytest.raises(EmulationError, match="trap"):
+        run(ptx("trap;\nret;", []), "k", grid, (1024, 1, 1), [], tier=tier)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ from kernels import gemm
 from machine import needs_sandbox
 
 from gemmlab.cli.app import main
-from gemmlab.core import turns
+from gemmlab.core import processes, turns
 from gemmlab.core.sandbox import Support
 from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.lab import advice
@@ -52,6 +53,25 @@ def test_a_file_sees_itself_and_a_folder_its_own_files(classroom):
         "ada.cu": ["ada.cu"],
         "bo/kernel.cu": ["helpers.cuh", "inc/tile.h", "kernel.cu"],
     }
+
+
+def test_an_author_cannot_keep_the_judge_busy_with_blank_lines(classroom):
+    (classroom / "ada").mkdir()
+    (classroom / "ada" / "kernel.cu").write_bytes(b"\n" * folder.FILE_BYTES)
+    started = time.process_time()
+    (found,) = submissions(classroom)
+    assert found.name == "ada/kernel.cu" and time.process_time() - started < 1
+
+
+def test_a_submission_with_the_name_of_a_module_is_not_imported(classroom):
+    """`python -m` searches the current folder first."""
+    for module in ("numbers", "typer"):
+        (classroom / f"{module}.py").write_text("raise SystemExit('imported')")
+    command = [sys.executable, "-m", "gemmlab", "--version"]
+    done = subprocess.run(
+        command, cwd=classroom, env=processes.environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, "imported" in done.stderr) == (0, False), done.stderr
 
 
 def test_a_name_is_shown_as_text_of_one_line(classroom):

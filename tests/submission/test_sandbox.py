@@ -297,6 +297,19 @@ def test_bubblewrap_takes_the_place_of_landlock(tmp_path, monkeypatch):
     assert f"--ro-bind-try {Path(gemmlab.__file__).parent}" in command
 
 
+@needs_bubblewrap
+@pytest.mark.slow
+def test_all_steps_run_inside_bubblewrap(tmp_path, monkeypatch):
+    for module in (process, isolation):
+        monkeypatch.setattr(module, "support", lambda: BUBBLEWRAP)
+    (tmp_path / "own.h").write_text("#define START 0\n")
+    file = tmp_path / "kernel.cu"
+    file.write_text(gemm(before='#include "own.h"').replace("float sum = 0", "float sum = START"))
+    found = judge_file(file, Directive(), Options(gpu=False, seed=1, sandbox="required"))
+    assert found.passed, found.steps[-1]
+    assert found.sandbox == "bubblewrap, seccomp"
+
+
 def test_only_the_steps_on_a_gpu_reach_its_devices(tmp_path, monkeypatch):
     monkeypatch.setattr(isolation, "_DRIVER_DEVICES", (f"{tmp_path}/nvidia*",))
     (tmp_path / "nvidia0").touch()

@@ -70,17 +70,19 @@ def execute(
         step = min(step, -(-clusters // MIN_CHUNKS))
     step = min([step, *(watcher.most_clusters(launch) for watcher in watchers)])
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
-    waiting = deque(order.of_blocks(range(0, clusters, step)))
+    waiting = iter(order.of_blocks(range(0, clusters, step)))  # not copied: there may be many
+    unstarted = clusters
     resident: deque[Chunk] = deque()
     done, how = 0, "" if order.is_lockstep else f", order {order.name}"  # for the status line
     livelocks, turns = LivelockDetector(launch), 0  # turns: since the last completed round
     # GPU arithmetic defines overflows, NaNs and divisions by zero; NumPy would warn about them.
     with np.errstate(all="ignore"):
         while True:
-            room = bool(waiting) and len(resident) < most_resident
+            room = unstarted > 0 and len(resident) < most_resident
             if room:
-                first = waiting.popleft()
+                first = next(waiting)
                 count = min(step, clusters - first)
+                unstarted -= count
                 numbers = order.of_blocks(range(first, first + count))
                 blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
                 machine = Machine(launch, blocks, tally, order=order)
@@ -99,6 +101,5 @@ def execute(
             resident.append(chunk)
             turns = 0 if room else turns + 1
             if turns == len(resident):
-                unstarted = sum(min(step, clusters - first) for first in waiting) * per_cluster
-                livelocks.check(resident, unstarted)
+                livelocks.check(resident, unstarted * per_cluster)
                 turns = 0

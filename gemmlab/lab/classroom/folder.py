@@ -19,7 +19,7 @@ from gemmlab.errors import InputError, UnknownNameError
 
 FILE_BYTES = 2**20
 FOLDER_FILES = 100
-_DIRECTIVE = re.compile(rb"^\s*(?://|#)!\s*gemmlab\b", re.MULTILINE)
+_DIRECTIVE = re.compile(rb"^[ \t]*(?://|#)![ \t]*gemmlab\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
