@@ -189,8 +189,8 @@ def lints(
         )
     headings = ["rung", "FFMAs of instructions", "issue bound", "register bound", "measured"]
     headings += ["cycles added", "dispatch stalls", "short scoreboard"]
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (added, stalled)]
-    alike = np.corrcoef(*ranks)[0, 1]
+    first, second = (np.argsort(np.argsort(x)).astype(float) for x in (added, stalled))
+    alike = np.corrcoef(first, second)[0, 1]
     return f"{table(headings, rows)}\n\nRank correlation of the two: {alike:.2f}."
 
 
