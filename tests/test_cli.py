@@ -380,6 +380,7 @@ def test_module_and_help():
         ("gemmlab explain naive --gpu A10", {"A10080GB", "A10040GB"}),
         ("gemmlab emulate float4 --gpu H2", {"H200"}),
         ("gemmlab bench --problem att", {"attention"}),
+        ("gemmlab judge --problem soft", {"softmax"}),
         ("gemmlab climb --rungs shared,warp-t", {"shared,warp-tile"}),
         ("gemmlab compare shared flo", {"float4", "float4-64"}),
     ],

@@ -155,7 +155,7 @@ def test_a_negative_seed_is_refused(write, capsys):
 def test_a_missing_file_and_one_without_a_directive(write, capsys):
     assert run_command(capsys, "nowhere.cu")[0] == 2
     code, _, err = run_command(capsys, write(GATHER.partition("\n")[2]))
-    assert code == 2 and "does not give the grid and block of gather(.u64, .u64, .u32)" in err
+    assert code == 2 and "does not give the grid and block of gather(float32 *x, " in err
 
 
 def test_json_of_a_launch_that_was_stopped_has_no_counters(write, capsys):

@@ -117,3 +117,17 @@ def test_a_block_whose_registers_do_not_fit_is_refused():
     check_launch("sm_90a", (1, 1, 1), (1024, 1, 1), registers=64)
     with pytest.raises(LaunchError, match="1024 threads of 128 registers each do not fit"):
         check_launch("sm_90a", (1, 1, 1), (1024, 1, 1), registers=128)
+
+
+@pytest.mark.parametrize("name", ["H100", "a100-80gb", "rtx2080ti", "RTX 2080", "V100"])
+def test_a_product_is_found_by_its_first_words(name):
+    plain = "".join(filter(str.isalnum, name.lower()))
+    found = "".join(filter(str.isalnum, specs.product(name).name.lower()))
+    assert found.startswith(plain)
+
+
+@pytest.mark.parametrize("name", ["A10", "H20", "RTX 20", "4090", ""])
+def test_another_product_is_not_taken_for_one_that_is_known(name):
+    """NVIDIA's A10 and H20 exist, and are not in the table."""
+    with pytest.raises(UnknownNameError, match="no GPU"):
+        specs.product(name)

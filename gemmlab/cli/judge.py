@@ -16,6 +16,7 @@ from gemmlab.cli.options import (
     Layout,
     Settings,
     complete_kernels,
+    complete_problems,
     is_rung,
     refuse_settings,
     rung_of,
@@ -49,6 +50,7 @@ def judge(
         str | None,
         typer.Option(
             metavar="NAME|FILE.py",
+            autocompletion=complete_problems,
             help="The problem that the kernel solves, in place of the directive's; a Python file "
             "with one of your own: see `gemmlab docs problems`.",
         ),

@@ -116,17 +116,23 @@ def with_architecture(arch: str) -> Gpu | None:
 
 
 def product(name: str) -> Gpu:
-    """Return the first product whose name starts with `name`, ignoring case, spaces and dashes, as
-    in "rtx2080ti".
+    """Return the first product whose name starts with the words of `name`, ignoring case, spaces
+    and dashes, as in "rtx2080ti".
 
     Raises UnknownNameError with the known names if there is none.
     """
     wanted = _plain(name)
-    found = [gpu for gpu in GPUS if wanted and _plain(gpu.name).startswith(wanted)]
+    found = [gpu for gpu in GPUS if wanted in _beginnings(gpu.name)]
     if not found:
         known = ", ".join(gpu.name for gpu in GPUS)
         raise UnknownNameError(f"no GPU {name!r} in the table; known: {known}")
     return found[0]
+
+
+def _beginnings(name: str) -> list[str]:
+    """Return the first word of a name, the first two, and so on; the A10 is no A100."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return ["".join(words[: i + 1]) for i in range(len(words))]
 
 
 def _plain(name: str) -> str:

@@ -261,9 +261,8 @@ def predict(
 
 def _missing_launch(path: Path, artifact: Artifact) -> str:
     """Return the error message for a file without a grid or block."""
-    types = ", ".join(f".{p.ptx_type}" if p.size <= 8 else "struct" for p in artifact.parameters)
     return (
-        f"{path} does not give the grid and block of {artifact.entry}({types}): add "
+        f"{path} does not give the grid and block of {artifact.signature}: add "
         "grid=… block=… args=… to the command, or to a comment at the top of the file, "
         "//! gemmlab block=256 grid=ceil_div(n,256) args=x:f32[n],n n=1000"
     )

@@ -118,7 +118,7 @@ def bound_note(gpu: Gpu) -> str:
     return (
         f"at least: a launch on {gpu.name} takes no less, by issue slots, FP32 lanes, L1 and "
         "shared memory, or DRAM. Latency, barriers and L2 are not in it, so two rungs that differ "
-        "in them alone have equal bounds."
+        "in them alone have equal bounds; --predict models them (H200, H100, A100)."
     )
 
 
