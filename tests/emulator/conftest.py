@@ -1,1 +1,1 @@
-from launching import compute, launch, quick_llvm, tier
+from launching import compute, launch, tier

@@ -10,15 +10,8 @@ import pytest
 from snippets import STORAGE, ptx
 
 from gemmlab.emulator import Run, run
-from gemmlab.emulator.native import compiler
 
 Launcher = Callable[..., Run]
-
-
-@pytest.fixture
-def quick_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LLVM compiles at its fastest level. Results do not depend on the level."""
-    monkeypatch.setattr(compiler, "EFFORT", 0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from snippets import ptx
 
 from gemmlab.emulator import Run, run
 from gemmlab.emulator.execution.machine import Machine
-from gemmlab.emulator.native import compiler, faults
+from gemmlab.emulator.native import faults
 from gemmlab.emulator.native import launch as native_launch
 from gemmlab.emulator.native.code import Code
 from gemmlab.emulator.native.core import Core
@@ -64,7 +64,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         stop(machine, code, core)
 
     monkeypatch.setattr(faults, "_over_budget", watched)
-    monkeypatch.setattr(compiler, "EFFORT", 0)
     return counts
 
 
@@ -106,7 +105,6 @@ def test_a_loop_that_changes_memory_is_named_soon(
 ) -> None:
     """On a grid of 1024 blocks, 32 of which run in turn, 10 million instructions per warp would
     take a minute."""
-    monkeypatch.setattr(compiler, "EFFORT", 0)
     monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(native_launch, "PART", 200)
     monkeypatch.setattr("gemmlab.emulator.tiers.LONG_SECONDS", 0.2)
@@ -128,7 +126,6 @@ def test_a_loop_that_changes_memory_is_named_soon(
 
 @needs_native
 def test_a_larger_budget_lifts_the_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "EFFORT", 0)
     monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0)
     body = f"mov.u32 %r2, 500000;\n{COUNT_DOWN}"
     with pytest.raises(BudgetError, match="no block has ended"):

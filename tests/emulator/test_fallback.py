@@ -17,7 +17,7 @@ from gemmlab.emulator.native import launch as native_launch
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import BudgetError, EmulationError, OutOfBoundsError, TierError
 
-pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+pytestmark = needs_native
 
 
 # Accesses to other blocks of a cluster run on NumPy.

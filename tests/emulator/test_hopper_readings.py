@@ -28,7 +28,6 @@ def test_every_case_was_read():
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_llvm")
 def test_bits_are_the_hardwares(name, tier):
     kernel = make(name)
     launch(kernel, tier=tier)

@@ -19,7 +19,7 @@ from gemmlab.emulator import run
 from gemmlab.kernels import ladder
 
 RNG = np.random.default_rng(11)
-pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+pytestmark = needs_native
 
 SHAPES = {
     "gemm": {"m": 40, "n": 70, "k": 33},

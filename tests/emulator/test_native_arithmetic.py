@@ -20,7 +20,7 @@ from gemmlab.emulator.translation.emit import floats
 from gemmlab.ptx.modifiers import read_opcode
 
 RNG = np.random.default_rng(11)
-pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+pytestmark = needs_native
 
 KINDS = {"b": "b", "u": "b", "s": "b", "f": "f"}
 

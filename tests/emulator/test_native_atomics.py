@@ -11,7 +11,7 @@ from snippets import ptx
 from gemmlab.emulator.memory import atomics
 
 RNG = np.random.default_rng(11)
-pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+pytestmark = needs_native
 
 ATOMICS = [
     (name, type_)

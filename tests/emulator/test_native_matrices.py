@@ -16,7 +16,7 @@ from gemmlab.emulator.tensor_cores.matrices import BITS, DEPTHS
 from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS
 from gemmlab.emulator.translation.translate import translate
 
-pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+pytestmark = needs_native
 
 # Each warp has numbers of one kind. Products of full significands use all bits of a sum.
 KINDS = ("small", "bits", "wide", "specials", "zeros", "large", "full", "negative")

@@ -15,7 +15,7 @@ from random_programs import Addresses
 from snippets import ptx
 
 RNG = np.random.default_rng(11)
-pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+pytestmark = needs_native
 
 PATTERNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "row": lambda lane: lane,

@@ -17,7 +17,7 @@ from snippets import ptx
 import gemmlab
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.emulator import run, tiers
-from gemmlab.emulator.native import compiler, ufuncs
+from gemmlab.emulator.native import code, ufuncs
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.code import runtime_library
 from gemmlab.emulator.native.tracer import Tracer
@@ -41,9 +41,8 @@ setp.ne.u32 %p1, %r1, 0; @%p1 bra L; st.global.f32 [%q1], %f1; ret;"""
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty cache, with fast LLVM settings."""
+    """An empty cache."""
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(compiler, "EFFORT", 0)
     MODULES.clear()
     tiers._executed.clear()
 
@@ -192,7 +191,7 @@ def test_compiled_code_is_found_by_another_process() -> None:
     runtime_library.cache_clear()  # so that it is written to disk, too
     loop(1, "native")
     compile_nothing = (
-        "from gemmlab.emulator.native import code, compiler; compiler.EFFORT = 0\n"
+        "from gemmlab.emulator.native import code\n"
         "def build(*_, **__): raise AssertionError('compiled again')\n"
         "code.build = build\n"
         "import numpy as np; from gemmlab.emulator import run\n"
@@ -203,6 +202,55 @@ def test_compiled_code_is_found_by_another_process() -> None:
         [sys.executable, "-c", compile_nothing], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["native", "7.0"]
+
+
+# Sums of a loop whose lanes leave it one by one, so that a slow function runs, too.
+DIVERGENT = """ld.param.u64 %q0, [p0]; ld.param.u32 %r1, [p1]; mov.u32 %r2, %tid.x;
+add.u32 %r1, %r1, %r2; mul.wide.u32 %q1, %r2, 4; add.u64 %q1, %q0, %q1; mov.f32 %f1, 0f00000000;
+L: fma.rn.f32 %f1, %f1, 0f3F7F0000, 0f3F800000; sub.u32 %r1, %r1, 1;
+setp.ne.u32 %p1, %r1, 0; @%p1 bra L; st.global.f32 [%q1], %f1; ret;"""
+
+
+@needs_native
+def test_code_that_runs_long_is_optimized_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = []
+    for seconds in (float("inf"), 0.0):
+        monkeypatch.setattr(code, "WORTH_OPTIMIZING_S", seconds)
+        MODULES.clear()
+        x = np.zeros(64, np.float32)
+        text = ptx(DIVERGENT, ["u64", "u32"])
+        result = run(text, "k", (64, 1, 1), (64, 1, 1), [x, 20_000], tier="native")
+        found.append((x.tobytes(), result.counters))
+        kinds = sorted(path.suffix for path in tmp_path.iterdir() if path.suffix != ".o")
+        optimized = [".fast-optimized", ".slow-optimized"] if seconds == 0 else []
+        assert [kind for kind in kinds if "optimized" in kind] == optimized
+    assert found[0] == found[1]
+    assert np.frombuffer(found[0][0], np.float32)[5] == pytest.approx(256, rel=1e-3)
+
+
+@needs_native
+def test_optimized_code_on_disk_is_preferred(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(code, "WORTH_OPTIMIZING_S", 0.0)
+    loop(3, "native")
+    for path in tmp_path.glob("*.fast"):
+        path.unlink()
+    MODULES.clear()
+    monkeypatch.setattr(code, "build", None)
+    assert (loop(4, "native")[0] == 4).all()
+
+
+@needs_native
+def test_code_of_very_long_blocks_is_optimized_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Quick code would need much of the stack."""
+    monkeypatch.setattr(code, "LONGEST_QUICK_TEXT", 100)
+    assert (loop(3, "native")[0] == 3).all()
+    assert [path.suffix for path in tmp_path.glob("*.fast*")] == [".fast-optimized"]
 
 
 @needs_native

@@ -1,5 +1,5 @@
 """Compile and cache a program. Fast functions are compiled at once; slow functions when a warp
-first diverges."""
+first diverges. Both are compiled quickly first, and optimized when they have run for a while."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from gemmlab.core import disk_cache
-from gemmlab.emulator.native import compiler, runtime
-from gemmlab.emulator.native.compiler import Library, build, host, version
+from gemmlab.emulator.native import runtime
+from gemmlab.emulator.native.compiler import OPTIMIZED, QUICK, Library, build, host, version
 from gemmlab.emulator.native.fallback import is_known_call
 from gemmlab.emulator.native.kernel import Kernel
 from gemmlab.emulator.native.products import Product
@@ -29,11 +29,16 @@ from gemmlab.ptx.opcodes import ATOMICS
 # A basic block with more instructions than this has its slow function compiled separately. Lanes
 # seldom diverge before a long block and are still diverged inside it.
 LONG = 64
+# Processor time of launches after which optimizing pays off. It takes about a second.
+WORTH_OPTIMIZING_S = 1.0
+# Quick code keeps every value of a basic block on the stack. Longer IR is optimized at once, so
+# that this takes at most about 1 MB.
+LONGEST_QUICK_TEXT = 8_000_000
 
 
 def _build_inputs() -> list[str]:
     """Return everything besides the program that determines the generated code."""
-    return [_source_digest(), version(), *host(), str(compiler.EFFORT)]
+    return [_source_digest(), version(), *host()]
 
 
 @cache
@@ -94,10 +99,12 @@ class Code:
         )
         self._kernel: Kernel | None = None
         self._libraries: dict[str, Library] = {}
+        self._blocks: dict[str, list[int]] = {}  # of each library of slow functions
+        self._replaced: list[Library] = []  # other threads may be running their code
         self._lock = threading.Lock()
-        image = self._restore()
-        self._libraries["fast"] = library = Library(image, ["fast"])
-        self.fast = library["fast"]
+        self._run_s = 0.0
+        self.level = OPTIMIZED if is_saved(self.name, OPTIMIZED) else QUICK
+        self._load_fast()
         products = [product_library(product) for product in self.metadata.products]
         self.products = np.array([library["multiply"] for library in products], np.uint64)
         # Entries are null until slow functions are compiled.
@@ -107,46 +114,85 @@ class Code:
         self.uniform_starts = np.cumsum([0, *sizes])
         self.uniform = np.array([x for some in self.metadata.uniform for x in some], np.int64)
 
-    def _restore(self) -> bytes:
+    def _load_fast(self) -> None:
         """Load or build the fast functions. The cached file starts with the metadata as one line of
         JSON."""
-        data = disk_cache.load(f"{self.name}.fast")
+        name = _file_name(self.name, "fast", self.level)
+        data = disk_cache.load(name)
         if data is None:
             kernel = self._traced()
+            if len(kernel.fast_text) > LONGEST_QUICK_TEXT:
+                self.level = OPTIMIZED
+                name = _file_name(self.name, "fast", self.level)
             metadata = json.dumps(asdict(kernel.metadata), default=sorted)
-            data = metadata.encode() + b"\n" + build(kernel.fast_text)
-            disk_cache.save(f"{self.name}.fast", data)
+            data = metadata.encode() + b"\n" + build(kernel.fast_text, self.level)
+            disk_cache.save(name, data)
         head, _, image = data.partition(b"\n")
         self.metadata = Metadata.from_json(json.loads(head))
-        return image
+        self.fast = self._add("fast", Library(image, ["fast"]))["fast"]
 
     def _traced(self) -> Kernel:
         if self._kernel is None:
             self._kernel = Kernel(self.program, self.rows)
         return self._kernel
 
+    def has_run(self, seconds: float) -> None:
+        """Add to the processor time of the launches. Once there is enough, optimize all functions.
+
+        Threads that are running the old functions run on; `fast` and `slow` have the new ones.
+        """
+        self._run_s += seconds
+        if self.level == OPTIMIZED or self._run_s < WORTH_OPTIMIZING_S:
+            return
+        if self._lock.acquire(blocking=False):  # else another thread is compiling
+            try:
+                self.level = OPTIMIZED
+                self._load_fast()
+                for suffix, blocks in self._blocks.items():
+                    self._load_slow(suffix, blocks)
+            finally:
+                self._lock.release()
+
     def compile_slow(self, block: int) -> None:
         """Compile the slow function of a basic block and the functions that diverged warps need."""
         with self._lock:
             blocks = self.program.blocks
-            short = [i for i, b in enumerate(blocks) if b.last - b.first <= LONG]
             if "slow" not in self._libraries:
-                library = self._add_slow("slow", short)
-                self.ready[:] = _pointers(library["ready"], len(blocks))
+                short = [i for i, b in enumerate(blocks) if b.last - b.first <= LONG]
+                self._load_slow("slow", short)
             if not self.slow[block]:
-                self._add_slow(f"slow-{block}", [block])
+                self._load_slow(f"slow-{block}", [block])
 
-    def _add_slow(self, suffix: str, blocks: list[int]) -> Library:
+    def _load_slow(self, suffix: str, blocks: list[int]) -> None:
+        """Load or build the slow functions of some basic blocks, the first time with those that
+        diverged warps need besides."""
         first = suffix == "slow"
-        image = disk_cache.load(f"{self.name}.{suffix}")
+        name = _file_name(self.name, suffix, self.level)
+        image = disk_cache.load(name)
         if image is None:
-            image = build(self._traced().slow(blocks, first))
-            disk_cache.save(f"{self.name}.{suffix}", image)
-        library = Library(image, ["slow", "ready"] if first else ["slow"])
-        self._libraries[suffix] = library
+            image = build(self._traced().slow(blocks, first), self.level)
+            disk_cache.save(name, image)
+        library = self._add(suffix, Library(image, ["slow", "ready"] if first else ["slow"]))
+        self._blocks[suffix] = blocks
         if blocks:
             self.slow[blocks] = _pointers(library["slow"], len(blocks))
+        if first:
+            self.ready[:] = _pointers(library["ready"], len(self.program.blocks))
+
+    def _add(self, suffix: str, library: Library) -> Library:
+        if suffix in self._libraries:
+            self._replaced.append(self._libraries[suffix])
+        self._libraries[suffix] = library
         return library
+
+
+def _file_name(name: str, suffix: str, level: int) -> str:
+    return f"{name}.{suffix}{'-optimized' if level == OPTIMIZED else ''}"
+
+
+def is_saved(name: str, level: int) -> bool:
+    """Whether the fast functions are in the disk cache."""
+    return (disk_cache.folder() / _file_name(name, "fast", level)).is_file()
 
 
 def blocks_wait(program: Program) -> bool:
@@ -183,4 +229,5 @@ def is_compiled(program: Program, rows: bool) -> bool:
     """Return whether the code is in memory or in the disk cache."""
     if isinstance(program.native.get(rows), Code):
         return True
-    return (disk_cache.folder() / f"{code_name(program, rows)}.fast").is_file()
+    name = code_name(program, rows)
+    return is_saved(name, QUICK) or is_saved(name, OPTIMIZED)

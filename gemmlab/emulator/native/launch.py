@@ -69,7 +69,9 @@ class Team:
         turns, since, furthest = TURNS_ALONE, time.thread_time(), None  # turns: left for `core`
         while not self.stopped:
             block, taken, core["fuel"] = core["block"], self.next_block[0], FUEL
+            core["fast"], begun = self.code.fast, time.thread_time()
             status = self.run(core.memory.ctypes.data)
+            self.code.has_run(time.thread_time() - begun)
             if status == NEEDS_SLOW:
                 self.code.compile_slow(core["missing_slow"])
                 continue
