@@ -29,7 +29,7 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     """Compile a rung's kernel for one architecture, or load it from the cache.
 
     Raises ArchitectureError if the rung requires another architecture, and the errors of
-    `compile_kernel`.
+    `compile_kernel` and of its pass over the machine code.
     """
     check_architecture(arch)
     if lacking := rung.lacks(arch):
@@ -40,16 +40,15 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     artifact = cache.fetch(
         _key(rung, arch),
         lambda: compile_kernel(
-            rung.kernel,
-            parameters(rung),
-            rung.config,
-            geometry.block,
-            entry_name(rung),
-            arch,
-            rewrite=rung.rewrite,
+            rung.kernel, parameters(rung), rung.config, geometry.block, entry_name(rung), arch
         ),
         label(rung),
     )
+    if rung.rewrite is not None:
+        compiled = artifact
+        artifact = cache.fetch(
+            _rewritten_key(rung, arch), lambda: _rewritten(rung, compiled), label(rung)
+        )
     smem = geometry.dynamic_smem_bytes
     return replace(artifact, dynamic_smem_bytes=smem, origin=label(rung))
 
@@ -60,9 +59,19 @@ def is_cached(rung: Rung, arch: str) -> bool:
 
 
 def _key(rung: Rung, arch: str) -> list[str]:
-    """All text that determines the rung's artifact."""
+    """All text that determines the artifact of the rung's kernel."""
     name, config = entry_name(rung), repr(rung.config)
-    return ["cute", name, config, arch, sources(rung.rewrite or rung.kernel), repr(versions())]
+    return ["cute", name, config, arch, sources(rung.kernel), repr(versions())]
+
+
+def _rewritten_key(rung: Rung, arch: str) -> list[str]:
+    return [*_key(rung, arch), "rewritten", sources(rung.rewrite)]
+
+
+def _rewritten(rung: Rung, compiled: Artifact) -> Artifact:
+    """The kernel after the rung's pass over its machine code."""
+    assert rung.rewrite is not None and compiled.cubin is not None
+    return measured(replace(compiled, cubin=rung.rewrite(compiled.cubin, compiled.entry)))
 
 
 def parameters(rung: Rung) -> tuple[Parameter, ...]:
@@ -81,20 +90,16 @@ def compile_kernel(
     entry: str,
     arch: str,
     line_info: bool = True,
-    rewrite: Callable[[bytes, str], bytes] | None = None,
 ) -> Artifact:
     """Compile one `@cute.kernel` for one block size.
 
     `line_info` adds the PTX text and the lines and paths of the source to the cubin; the machine
-    code is the same without. `rewrite` is a rung's pass over the machine code.
+    code is the same without.
 
-    Raises CompileError with the DSL's message or that of the pass, and MissingDependencyError if
-    the DSL or a tool that the pass needs is missing or broken.
+    Raises CompileError with the DSL's message, and MissingDependencyError if the DSL is missing or
+    broken.
     """
-    made = compile_alone(kernel, parameters, config, block, entry, arch, line_info)
-    if rewrite is not None and made.cubin is not None:
-        made = replace(made, cubin=rewrite(made.cubin, made.entry))
-    return measured(made)
+    return measured(compile_alone(kernel, parameters, config, block, entry, arch, line_info))
 
 
 def measured(artifact: Artifact) -> Artifact:
@@ -169,7 +174,8 @@ def _named(parameter: ParameterType, name: str) -> ParameterType:
 
 def entry_name(rung: Rung) -> str:
     """Return a C identifier of problem, rung and layout, e.g. "gemm_tile_2d_8x8_row"."""
-    return "_".join([rung.problem, rung.name, rung.layout]).replace("-", "_")
+    name = rung.rewritten or rung.name
+    return "_".join([rung.problem, name, rung.layout]).replace("-", "_")
 
 
 def versions() -> dict[str, str]:

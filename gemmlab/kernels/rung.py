@@ -49,6 +49,7 @@ class Rung:
         `parameters` instead of the problem's.
     rewrite(cubin, entry): a pass over the machine code, which returns the cubin to launch. It must
         prove that it changes no result (`cubin/proof.py`).
+    rewritten: the name of the rung whose kernel `rewrite` changes. It is compiled once for both.
     teaches: the function whose file has the lesson; None: the first of `flow`, `launches`,
         `rewrite` and `kernel`.
     arch: the only architecture that has the kernel's instructions, such as "sm_90a", or without a
@@ -75,6 +76,7 @@ class Rung:
     )
     parameters: tuple[Parameter, ...] | None = None
     rewrite: Callable[[bytes, str], bytes] | None = None
+    rewritten: str | None = None
     teaches: Callable[..., None] | None = None
     arch: str | None = None
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)

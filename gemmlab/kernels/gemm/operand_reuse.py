@@ -30,5 +30,6 @@ RUNGS = (
         name="operand-reuse",
         change="FFMAs ordered for the reuse cache",
         rewrite=rewrite,
+        rewritten="copy-warps",
     ),
 )
