@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab import timing
+from gemmlab import problems, timing
 from gemmlab.cubin.code import Block, Code, Edge, Instruction
 from gemmlab.emulator.program import Block as PtxBlock
+from gemmlab.emulator.tensor_cores import matrices, wgmma
+from gemmlab.kernels import ladder
+from gemmlab.lab import predicted
 from gemmlab.timing import instructions, roles
 from gemmlab.timing.facts import gather
 from gemmlab.timing.mbarriers import Mbarrier
@@ -177,3 +180,17 @@ def test_warps_wait_at_the_barrier_of_their_name():
     assert [".ARV" in op.code.opcode for op in ops].count(True) == 1
     # the third warp does not wait for the first, which multiplies 2,000 times
     assert estimate(found, H200.parameters).cycles > 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("tensor-core", matrices), ("wgmma", wgmma)], ids=["mma", "wgmma"]
+)
+def test_the_traced_blocks_multiply_nothing_on_tensor_cores(monkeypatch, name, unit):
+    """Products decide nothing that a prediction needs, and would take most of its time."""
+    multiply, calls = unit.multiply, []
+    monkeypatch.setattr(unit, "multiply", lambda *args: calls.append(1) or multiply(*args))
+    rung, problem = ladder.find(name, "row", "gemm"), problems.find("gemm")
+    case = problem.case({"m": 256, "n": 256, "k": 64}, "row", "normal", 0)
+    _, found = predicted.predict(rung, case, H200)
+    assert found.time_s > 0
+    assert not calls

@@ -90,7 +90,7 @@ class Block:
     edges: list[Edge] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity, so that what follows from it is kept
 class Code:
     """A kernel and the code after it in its section. Unreachable blocks are omitted, such as the
     endless loop and padding after the last exit."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gemmlab.cubin.code import ENDLESS, Block, Code, Instruction
 from gemmlab.ptx.opcodes import FLOPS, is_arithmetic
@@ -103,6 +104,7 @@ class Votes:
 Places = Mapping[tuple[int | None, str], Counter[int]]  # (line, kind) -> copies in each block
 
 
+@lru_cache(maxsize=8)
 def _places(code: Code) -> Places:
     places: dict[tuple[int | None, str], Counter[int]] = defaultdict(Counter)
     for i, block in enumerate(code.blocks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_
 
 from gemmlab.cubin.code import LEAVE, Code
@@ -28,6 +28,7 @@ class Regions:
     _dominators: Sequence[int]
 
     @classmethod
+    @lru_cache(maxsize=8)
     def find(cls, code: Code) -> Regions:
         after = [[edge.target for edge in block.edges] for block in code.blocks]
         before: list[list[int]] = [[] for _ in after]

@@ -47,8 +47,10 @@ def _warps_of_ptx(
         agreeing = {e: weight for e, weight in vote.items() if e.threads == threads[i]}
         if agreeing:
             found[i] = max(agreeing, key=lambda e: agreeing[e]).warps
-    for _ in code.blocks:
-        for i, j in _adjacent(code):
+    arcs, before = [*_adjacent(code)], -1
+    while len(found) > before:
+        before = len(found)
+        for i, j in arcs:
             if i in found and j not in found and threads[i] == threads[j]:
                 found[j] = found[i]
     everywhere = {line.executed.threads: line.executed.warps for line in lines.values()}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab.cubin.code import LEAVE, Code
 from gemmlab.cubin.code import Block as MachineBlock
-from gemmlab.cubin.code import Code
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.program import Block
 
@@ -85,10 +85,11 @@ def without_polls(code: Code, times: list[float]) -> list[float]:
     per entry, and not at all if the warp has looked before and would skip the loop otherwise.
     """
     found = list(times)
-    before = [
-        {i for i, other in enumerate(code.blocks) if any(e.target == number for e in other.edges)}
-        for number in range(len(code.blocks))
-    ]
+    before: list[set[int]] = [set() for _ in code.blocks]
+    for i, block in enumerate(code.blocks):
+        for edge in block.edges:
+            if edge.target != LEAVE:
+                before[edge.target].add(i)
     for poll, block in enumerate(code.blocks):
         targets = {edge.target for edge in block.edges}
         if poll not in targets or not _looks(code, block):

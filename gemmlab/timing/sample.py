@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.observer import Observer, Origin, Pending, Request, Transfer
 from gemmlab.emulator.program import Block
-from gemmlab.emulator.tensor_cores.wgmma import Product, Wgmma
 from gemmlab.timing.signals import MOST_STEPS, Enough, Recorder
 
 if TYPE_CHECKING:
@@ -182,20 +181,9 @@ def first(launch: Launch, most: int) -> np.ndarray:
     return blocks_of_clusters(launch.grid, launch.cluster, range(number))
 
 
-class _NoProducts(Wgmma):
-    """Tensor cores whose sums stay as they are: no product decides what a warp does next."""
-
-    def multiply(
-        self, index: int, product: Product, accumulators: Sequence[Value], *rest: Any
-    ) -> np.ndarray:
-        shape = self.threads.extent.shape
-        return np.stack([np.broadcast_to(three_axes(x), shape) for x in accumulators])
-
-
 def _machine(launch: Launch, blocks: np.ndarray, tally: Tally) -> Machine:
-    machine = Machine(launch, blocks, tally, order=Order("in-order"))
-    machine.wgmma = _NoProducts(machine, machine.wgmma.shared)
-    return machine
+    """Products are left out: they take long, and none decides what a warp does next."""
+    return Machine(launch, blocks, tally, order=Order("in-order"), multiplies=False)
 
 
 def signals(launch: Launch) -> Recorder:

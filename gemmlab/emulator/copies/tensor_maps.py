@@ -7,7 +7,7 @@ innermost.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -150,17 +150,17 @@ class Descriptor:
     box: tuple[int, ...]
     element_strides: tuple[int, ...]
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         """The unsigned integer type of the element size; copies move bits unchanged."""
         return np.dtype(f"u{FORMATS[self.format]}")
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Number of elements copied along each axis."""
         return tuple(-(-n // s) for n, s in zip(self.box, self.element_strides, strict=True))
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of a box, including elements outside the tensor."""
         return int(np.prod(self.counts)) * self.dtype.itemsize

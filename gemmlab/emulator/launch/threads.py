@@ -34,6 +34,7 @@ class Threads:
     registers: list[Value] = field(default_factory=list)
     observers: list[Observer] = field(default_factory=list)
     first_warp: int = 0  # number within its block of the first warp of the chunk
+    multiplies: bool = True  # False: products of tensor cores leave their sums as they are
 
     def __post_init__(self) -> None:
         launch, num_warps = self.launch, -(-self.launch.threads // WARP)

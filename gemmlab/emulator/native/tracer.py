@@ -117,6 +117,7 @@ class Tracer(TraceContext):
     """
 
     extent = None  # a single warp
+    multiplies = True
     bulk = Bulk()
 
     def __init__(self, kernel: TracedKernel, index: int, masked: bool) -> None:

@@ -180,12 +180,14 @@ class Wgmma:
         b: Value,
         scale_d: Value,
         mask: Mask | None,
-    ) -> np.ndarray:
-        """wgmma.mma_async. Returns the new accumulators, (registers, blocks, warps, 32).
+    ) -> Sequence[Value]:
+        """wgmma.mma_async. Returns the new accumulators, each (blocks, warps, 32).
 
         a: a matrix descriptor or registers. b: a matrix descriptor. scale_d: False replaces the
         old accumulators by zeros.
         """
+        if not self.threads.multiplies:
+            return accumulators
         on = self.threads.active(mask)
         warps = on.any(axis=2)
         if not on[warps].all():
@@ -206,10 +208,10 @@ class Wgmma:
         after = multiply(product, left, right, before, self.threads.launch.exact_tensor)
         registers = _to_registers(product, after.reshape(-1, ROWS, product.n))
         if warps.all():
-            return registers.reshape(len(registers), *on.shape)
+            return list(registers.reshape(len(registers), *on.shape))
         full = np.zeros((len(registers), *on.shape), registers.dtype)
         full[:, at[0], at[1]] = registers
-        return full
+        return list(full)
 
     def commit(self, mask: Mask | None) -> None:
         """wgmma.commit_group: has no effect, since results are already available."""

@@ -73,7 +73,8 @@ def emit_multiply(t: Translator, i: Instruction) -> None:
     for f, items in zip(fragments[1:], lists[1:], strict=True):
         names.append(f"({', '.join(t.value(x, f.register_dtype) for x in items)},)")
     name = t.constant_object((shape, fragments), f"w{t.index}")
-    t.line(f"c = fragments.mma(*{name}, m.extent, {', '.join(names)}, {saturate})")
+    t.line(f"c = {names[2]}" if d == c else f"c = [0] * {fragments[0].registers}")
+    t.line(f"if m.multiplies: c = fragments.mma(*{name}, m.extent, {', '.join(names)}, {saturate})")
     for j, item in enumerate(lists[0]):
         t.assign(i, item, f"c[{j}]", fragments[0].register_dtype)
 

@@ -84,7 +84,9 @@ def multiply(t: Translator, i: Instruction) -> None:
     for items, type_ in zip(lists[1:], (shape.a, shape.b, shape.c), strict=True):
         dtype = REGISTERS.get(type_, U32)
         names.append(f"({', '.join(t.value(x, dtype) for x in items)},)")
-    t.line(f"c = matrices.mma(matrices.{shape!r}, m.extent, {', '.join(names)}, {bool(saturate)})")
+    operands = f"matrices.{shape!r}, m.extent, {', '.join(names)}, {bool(saturate)}"
+    t.line(f"c = {names[2]}")
+    t.line(f"if m.multiplies: c = matrices.mma({operands})")
     for j, item in enumerate(lists[0]):
         t.assign(i, item, f"c[{j}]", REGISTERS.get(shape.d, U32))
 
