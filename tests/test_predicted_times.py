@@ -273,3 +273,30 @@ def test_kernels_that_are_not_measured_are_counted():
     assert "| mean of round 1 | | | | 50.0 % | | 10.0 % |" in text
     assert "| mean of round 2 | | | | 10.0 % | | 10.0 % |" in text
     assert "1 more times are predicted" in text
+
+
+UNEVEN = """
+extern "C" __global__ void uneven(float *x, int *next, int n) {
+  float a = threadIdx.x, b = a, c = a, d = a;
+  int at = 0;
+  if (blockIdx.x % 2)
+    for (int i = 0; i < n; i++) at = next[at];
+  else
+    for (int i = 0; i < n; i++) {
+#pragma unroll
+      for (int j = 0; j < 8; j++) a += a * x[0], b += b * x[0], c += c * x[0], d += d * x[0];
+    }
+  x[32 * blockIdx.x + threadIdx.x + 1] = a + b + c + d + at;
+}
+"""
+
+
+def test_of_blocks_that_run_at_once_the_slowest_decides():
+    """It is the one that waits, and not the one that executes most."""
+    kernel, found = gemmlab.load(UNEVEN, arch="sm_90a"), []
+    for blocks in (1, 2):
+        args = [np.zeros(256, np.float32), np.zeros(1, np.int32), 1000]
+        launch = (kernel, (blocks, 1, 1), (32, 1, 1), args, 0, H200)
+        found.append(timing.predict(*launch).cycles)
+    busy, both = found
+    assert both > 1.2 * busy
