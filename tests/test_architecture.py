@@ -49,6 +49,7 @@ MAY_SKIP = {"machine.py", "test_jax.py", "test_torch.py", "test_on_gpu.py", "tes
 MAY_SKIP |= {"test_streams_on_gpu.py", "test_process.py"}
 MAY_SKIP |= {
     "test_torch_meshes.py",
+    "test_torch_meshes_on_gpus.py",
     "test_torch_pulling.py",
     "test_torch_streaming.py",
     "test_torch_on_gpu.py",

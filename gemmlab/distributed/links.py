@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,8 +48,10 @@ class Machine:
     each other's memory; None: pieces are sent. `per_node` is the number of GPUs in a node.
     `operations` is the rate of products in operations per second; None uses the predicted times of
     `gemmlab.matmul` on an H200, but no more than `sustained` operations per second once operands
-    are packed: under long load, GPUs lower their clocks. `host` is the seconds in which the host
-    launches the product of a piece.
+    are packed: under long load, GPUs lower their clocks.
+
+    The host takes `call` seconds to launch a product of DTensors, `exchange` more if it comes in
+    pieces, and `host` for each piece. A product that the GPUs run in less time waits for the host.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Machine:
     operations: float | None = None
     sustained: float = 222e12  # measured on an H200 at 16384³
     host: float = 0.0
+    exchange: float = 0.0
+    call: float = 0.0
 
     def links(self, mesh: Sequence[int]) -> tuple[Link, ...]:
         """Return the link along each dimension of a mesh whose last dimensions are in a node."""
@@ -162,16 +166,44 @@ def fit(name: str, measured: Sequence[Point], source: str) -> Link:
     return Link(name, start, 1 / slope, source)
 
 
-# All-gathers of an n×n float32 matrix on 4 H200 with NVLink (NV18 between all), NCCL: n, seconds.
-ALL_GATHERS = ((4096, 0.23e-3), (8192, 0.68e-3), (16384, 2.6e-3), (32768, 9.5e-3))
-_NVLINK = fit(
-    "NVLink",
-    [(ITEM * n * n * 3 / 4, seconds) for n, seconds in ALL_GATHERS],
-    "fitted to all-gathers on 4 H200",
-)
+Times = Sequence[tuple[int, float]]
+
+
+def _on_four(name: str, times: Times, source: str) -> Link:
+    """The link by which each of 4 GPUs gets the other rows of n×n matrices, in pairs of n, s."""
+    return fit(name, [(ITEM * n * n * 3 / 4, seconds) for n, seconds in times], source)
+
+
 _NETWORK = Link("InfiniBand NDR", 30e-6, 45e9, "nominal: 400 Gb/s per GPU; not measured")
-_COPIES = Link("NVLink, copied", 15e-6, 360e9, "assumed")
-H200 = Machine("H200", _NVLINK, _NETWORK, _COPIES, host=50e-6)
+# All-gathers by NCCL on 4 H100 with NVLink (NV18 between all); copies of all pieces from symmetric
+# memory; and the host beside them.
+H100 = Machine(
+    "H100",
+    _on_four(
+        "NVLink",
+        ((4096, 207e-6), (8192, 673e-6), (16384, 2.485e-3), (32768, 9.578e-3)),
+        "fitted to all-gathers on 4 H100",
+    ),
+    _NETWORK,
+    _on_four(
+        "NVLink, copied",
+        ((4096, 347e-6), (8192, 654e-6), (16384, 2.381e-3), (32768, 9.371e-3)),
+        "fitted to copies on 4 H100",
+    ),
+    sustained=200e12,  # at 32768³
+    host=80e-6,
+    exchange=200e-6,
+    call=250e-6,
+)
+# On 4 H200; the host as beside the H100.
+ALL_GATHERS = ((4096, 0.23e-3), (8192, 0.68e-3), (16384, 2.6e-3), (32768, 9.5e-3))
+H200 = replace(
+    H100,
+    name="H200",
+    inside=_on_four("NVLink", ALL_GATHERS, "fitted to all-gathers on 4 H200"),
+    copies=Link("NVLink, copied", 15e-6, 360e9, "assumed"),
+    sustained=222e12,  # at 16384³
+)
 _LOOPBACK = Link("loopback", 200e-6, 1e9, "assumed")
 HOST = Machine("CPUs of one host, gloo", _LOOPBACK, _LOOPBACK, per_node=1 << 20, operations=5e10)
 
@@ -192,6 +224,6 @@ def use(machine: Machine | None) -> None:
     _chosen = machine
 
 
-def current(device_type: str) -> Machine:
-    """The machine for meshes of a type of device, "cuda" or "cpu"."""
-    return _chosen or (HOST if device_type == "cpu" else H200)
+def current(gpu: str) -> Machine:
+    """The machine for meshes of GPUs of this name, or of CPUs if it is empty."""
+    return _chosen or ((H100 if "H100" in gpu else H200) if gpu else HOST)

@@ -39,9 +39,11 @@ with TORCH.importing():
 TURNS, WARM = 7, 2
 # Calls in a row, as a program makes them: the host prepares one while the GPU runs another. Fewer
 # of a product that takes long, and fewer turns, but the least.
-CALLS, RUN_S = 8, 0.04
+CALLS, RUN_S = 8, 0.1
 LEAST_TURNS, LONG_S = 3, 1.0
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
+GRAPHED = "gemmlab, overlapped, in a CUDA graph"
+LAUNCHED = 2048  # products of this size take the GPUs less time than the host
 SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
 SAMPLES, BLOCK = 64, 4096  # rows of the result that are compared with float64, at so many columns
 
@@ -54,7 +56,7 @@ class Bench:
         self.device, self.path = torch.device(device), path
         self.mesh = init_device_mesh(device, (self.size,))
         self.rows: list[dict[str, Any]] = []
-        self.machine = links.current(device)
+        self.machine = links.current(torch.cuda.get_device_name() if device == "cuda" else "")
         self.points: dict[str, Any] = {}  # what the machine is fitted to
         self.alone: dict[tuple[int, int, int], float] = {}  # seconds of one GPU
 
@@ -215,11 +217,26 @@ class Bench:
         elif n >= SUSTAINED:
             packing = sum(self.machine.packing(n, n, n, what) for what in "ab")
             products = {"sustained": 2 * n**3 / (seconds - packing)}
+        if is_gpu and self.size > 1:
+            products |= self.launches()
         name = f"{self.size} processes of this machine"
         self.machine = replace(self.machine, name=name, inside=link, copies=copied, **products)
         self.points = {"all-gathers": gathers, "copies": copies, "product": (n, seconds)}
         gd.use(self.machine)
         self.write()
+
+    def launches(self) -> dict[str, float]:
+        """Seconds of the host for a product of DTensors, for pieces at all, and for each."""
+        n = LAUNCHED
+        x, y = (self.place(self.matrix(n, n, seed), Shard(0)) for seed in (1, 2))
+        plain = partial(gd.matmul, x, y, out_placements=[Shard(0)], overlap=False)
+        call = self.typical(plain)
+        few, many = (
+            self.typical(partial(self.in_pieces, x.to_local(), y.to_local(), way, n))
+            for way in (planning.Overlap("b", 0, "k", count) for count in planning.PIECES[::2])
+        )
+        host = (many - few) / (self.size * (planning.PIECES[2] - planning.PIECES[0]))
+        return {"host": host, "exchange": max(few - self.size * host - call, 0.0), "call": call}
 
     @staticmethod
     def suffices(times: Sequence[float], calls: int) -> bool:
@@ -277,6 +294,30 @@ class Bench:
         for name in (OVERLAPPED, PLAIN):
             self.timeline(name, contenders[name])
         self.write()
+
+    def in_graph(self, n: int) -> None:
+        """The overlapped product of `rows_by_rows`, replayed: the host launches one graph."""
+        a, b = self.matrix(n, n, 1), self.matrix(n, n, 2)
+        x, y = self.place(a, Shard(0)), self.place(b, Shard(0))
+        options: dict[str, Any] = {"out_placements": [Shard(0)], "overlap": True}
+        call = partial(gd.matmul, x, y, **options)
+        for _ in range(3):  # makes all that a capture cannot
+            call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call()
+
+        def replay() -> DTensor:
+            graph.replay()
+            return result
+
+        plan = gd.plan(x, y, **options)
+        no_host = replace(plan.machine, host=0.0, exchange=0.0, call=0.0)
+        plain = planning.plain(replace(plan, machine=no_host))
+        same = next(x for x in planning.overlapping(plain) if x.overlap == plan.overlap)
+        case = f"rows·rows {n}"
+        self.compare(case, (n, n, n), {GRAPHED: replay}, (a, b), {GRAPHED: same})
 
     def in_pieces(self, a: Tensor, b: Tensor, way: planning.Overlap, length: int) -> Tensor:
         """One way of overlapping, of all that the plan weighs."""
@@ -430,6 +471,10 @@ def main() -> None:
             n = asked["sizes"][(len(asked["sizes"]) - 1) // 2]
             bench.other_cases(n)
             bench.programs(n)
+        if asked["device"] == "cuda":
+            # Last: from the first capture on, all products pass one more barrier.
+            for n in asked["sizes"]:
+                bench.in_graph(n)
     finally:
         dist.destroy_process_group()
 

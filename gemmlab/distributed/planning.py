@@ -203,7 +203,8 @@ def _plan(
         )
         if wanted is None:
             return candidate.communication + _pending(candidate), changed, candidate.product
-        return candidate.total, changed
+        # Small products all take the time of the host.
+        return candidate.total, candidate.communication + candidate.product, changed
 
     ranked = sorted(found.values(), key=rank)[:2]
     best, *others = [_overlapped(plan, overlap) if wanted is None else plan for plan in ranked]
@@ -277,7 +278,7 @@ def _candidate(
         communication=communication,
         product=product,
         overlap=None,
-        total=communication + product,
+        total=max(communication + product, machine.call),
         memory=ITEM * sum(math.prod(shape) for shape in held),
         reason="",
     )
@@ -342,7 +343,7 @@ def plain(found: Plan) -> Plan:
     if found.overlap is None:
         return found
     memory = found.memory - _shared_memory(found, found.overlap)
-    total = found.communication + found.product
+    total = max(found.communication + found.product, found.machine.call)
     return replace(found, overlap=None, total=total, memory=memory)
 
 
@@ -359,7 +360,8 @@ def overlapping(found: Plan) -> Iterator[Plan]:
 
 
 def _with(found: Plan, move: Transfer, way: Overlap) -> Plan:
-    total = found.total - found.product - move.seconds + _together(found, move, way)
+    others = found.communication - move.seconds
+    total = max(others + _together(found, move, way), _launching(found, way))
     memory = found.memory + _shared_memory(found, way)
     return replace(found, overlap=way, total=total, memory=memory)
 
@@ -446,7 +448,7 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
             left = max(left, i * piece) + travel
         shard = sizes[0] * sizes[1] * pieces
         done = max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
-        return max(done, steps * machine.host)
+        return done
     adding = machine.adding(m, n, batch) if way.axis == "k" else 0.0
     start, own = link.start, pieces * piece
     if way.parts:  # mine are packed before any travels
@@ -456,7 +458,13 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     done = own + (pieces - 1) * adding  # while the first of the others travel
     for i in range(1, steps - pieces + 1):
         done = max(done, start + i * travel) + piece + adding
-    return max(done, steps * machine.host)
+    return done
+
+
+def _launching(found: Plan, way: Overlap) -> float:
+    """Seconds in which the host launches a product in pieces."""
+    machine, steps = found.machine, found.mesh[way.dimension] * way.pieces
+    return machine.call + machine.exchange + steps * machine.host
 
 
 # -- words

@@ -6,6 +6,9 @@ use in turn, so that one barrier per product is enough: a process that has passe
 that it needs of the product before, whose half is free again. Blocks of a result that is scattered
 are computed in this memory, and a barrier follows each.
 
+A CUDA graph uses the half of its capture each time it is replayed. From the first capture on,
+products therefore pass a barrier before they write as well.
+
 What travels of an operand is float32, or the float16 parts with their exponents. Parts are packed
 once, by their owner. Float32 lies beside them: elements that float16 may have spoiled are computed
 again from it, which reads the owner's memory.
@@ -71,25 +74,29 @@ def pull(
     memory, current = _shared(group, mine[0].device), torch.cuda.current_stream()
     way = memory.take(pieces, side, choice)
     own: list[Piece] = list(mine)
+    if choice is not None:
+        moves = way.moves(choice, memory.side.cuda_stream)
+    else:  # allocated on the current stream, which uses them
+        moves = [(place, x := mine[0].new_empty(at.shape), x, at) for place, at in way.whole]
+    found: list[Arrival] = []
     memory.side.wait_stream(current)
     with torch.cuda.stream(memory.side):
+        memory.reuse()
+        if choice is not None:
+            own = way.pack(mine, choice, memory.side.cuda_stream)
+            packed = memory.side.record_event()
         for there, x in zip(way.staged, mine, strict=True):
             there.copy_(x)
-    if choice is not None:
-        current.wait_event(memory.passed)  # so that this half is free
-        own = way.pack(mine, choice, current.cuda_stream)
-        memory.side.wait_stream(current)
-        moves = way.moves(choice, current.cuda_stream)
-    else:
-        moves = [(place, target := mine[0].new_empty(x.shape), target, x) for place, x in way.whole]
-    found: list[Arrival] = []
-    with torch.cuda.stream(memory.side):
         memory.barrier()
         for place, piece, target, source in moves:
             with recorded("copy"):
                 target.copy_(source)
             arrived = memory.side.record_event()
             found.append((place, partial(_wait, arrived), piece))
+    if choice is not None:
+        current.wait_event(packed)
+    if not found:  # a capture ends with all streams joined
+        current.wait_stream(memory.side)
     return own, found
 
 
@@ -106,7 +113,11 @@ class Outbox:
         self._memory, self._pieces, self._recorded = _shared(group, device), pieces, recorded
         self._way = self._memory.take(pieces, "", None)
         self._arrays = dict(self._way.whole)
-        torch.cuda.current_stream().wait_event(self._memory.passed)  # so that this half is free
+        current, side = torch.cuda.current_stream(), self._memory.side
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            self._memory.reuse()
+        current.wait_stream(side)  # it has passed the barrier of the product before
 
     def target(self, number: int) -> Tensor:
         """Where a block of this process is computed."""
@@ -138,7 +149,7 @@ class _Shared:
         self.group, self.device = group, device
         # Of high priority: its small kernels start before the blocks of a product fill the GPU.
         self.side = torch.cuda.Stream(device, priority=-1)
-        self.passed = torch.cuda.Event()  # the last barrier
+        self._is_replayed = False  # whether a CUDA graph may use a half out of turn
         self._half, self._turn, self._memory = 0, 0, None
         self._received: Tensor | None = None  # parts
         self._ways: dict[Any, _Way] = {}
@@ -148,6 +159,7 @@ class _Shared:
     def take(self, pieces: Pieces, side: str, choice: Choice | None) -> _Way:
         """Take the next half, for pieces that are packed if there is a `choice`."""
         self._turn = 1 - self._turn
+        self._is_replayed = self._is_replayed or torch.cuda.is_current_stream_capturing()
         key = pieces, choice and side, self._turn
         way = self._ways.get(key)
         if way is None:
@@ -186,7 +198,11 @@ class _Shared:
         """Let the current stream wait for all processes; it fails after the group's timeout."""
         assert self._memory is not None
         self._memory.barrier(channel=0, timeout_ms=self._timeout_ms)
-        self.passed.record()
+
+    def reuse(self) -> None:
+        """Let the current stream wait until this half may be written."""
+        if self._is_replayed:
+            self.barrier()
 
 
 _all_shared: dict[Any, _Shared] = {}
@@ -244,8 +260,9 @@ class _Way:
     """The places of pieces in one half of the memory, and the pieces as parts."""
 
     def __init__(self, memory: _Shared, pieces: Pieces, side: str, layout: _Layout) -> None:
-        self._side, self._mine = side, dict[Any, list[Any]]()
-        self._moves: dict[Any, list[Any]] = {}
+        self._side = side
+        self._mine: list[Piece] = []
+        self._moves: list[tuple[Place, Piece, Tensor, Tensor]] = []
 
         def whole(place: Place) -> Tensor:
             return memory.array(place[0], pieces.shape(place), torch.float32, layout.whole[place])
@@ -265,27 +282,25 @@ class _Way:
 
     def pack(self, mine: Sequence[Tensor], choice: Choice, stream: int) -> list[Piece]:
         """Pack my pieces into the half."""
-        found = self._mine.get(stream)
-        if found is None:
-            found = self._mine[stream] = [
+        if not self._mine:
+            self._mine = [
                 _matrix(x, self._side, choice, stream, memory) if x.numel() else x
                 for x, memory in zip(mine, self._own_parts, strict=True)
             ]
-            return found
-        for piece, x in zip(found, mine, strict=True):
+            return self._mine
+        for piece, x in zip(self._mine, mine, strict=True):
             if x.numel():
                 piece.fill(x, stream)
-        return found
+        return self._mine
 
     def moves(self, choice: Choice, stream: int) -> list[tuple[Place, Piece, Tensor, Tensor]]:
         """Of each piece of others its place, what it will be, and the parts: target, source."""
-        found = self._moves.get(stream)
-        if found is None:
-            found = self._moves[stream] = [
+        if not self._moves:
+            self._moves = [
                 (place, _matrix(x, self._side, choice, stream, target, True), target, source)
                 for (place, x), (source, target) in zip(self.whole, self._travels, strict=True)
             ]
-        return found
+        return self._moves
 
 
 def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:

@@ -16,7 +16,7 @@ from gemmlab.linalg.operands import Arrays
 from gemmlab.linalg.planned import ProductPlan
 
 _MOST_SHAPES = 256  # pairs of shapes for which products are kept
-_MOST_ALIKE = 8  # products kept per pair; trying one takes the host about 0.2 µs
+_MOST_ALIKE = 32  # products kept per pair; trying one takes the host about 0.2 µs
 
 
 class Planned(Protocol):

@@ -40,8 +40,16 @@ from torch.distributed.tensor.debug import CommDebugMode
 import gemmlab
 import gemmlab.distributed as gd
 import gemmlab.torch as gt
-from gemmlab.distributed import measuring, overlap, pulling
-from gemmlab.errors import ArrayError, DTypeError, InputError, PeerError, PlacementError, ShapeError
+from gemmlab.distributed import links, measuring, overlap, pulling
+from gemmlab.errors import (
+    ArrayError,
+    DTypeError,
+    InputError,
+    PeerError,
+    PlacementError,
+    ShapeError,
+    StateError,
+)
 from gemmlab.torch import override
 
 DEVICE = sys.argv[1] if __name__ == "__main__" else "cpu"
@@ -112,6 +120,7 @@ def pairs(mesh: Mesh) -> Iterator[tuple[tuple[Placement, ...], tuple[Placement, 
 @check
 def every_pair(mesh: Mesh, grid: Mesh | None) -> None:
     """All pairs of placements, overlapped and not, into every placement."""
+    gd.use(links.HOST)  # the same plans on all devices
     a, b = matrix(1, 7, 5), matrix(2, 5, 9)
     overlapped = set()
     for at_a, at_b in pairs(mesh):
@@ -223,6 +232,8 @@ def nothing_moves_in_vain(mesh: Mesh, _: Mesh | None) -> None:
         with CommDebugMode() as mode:
             gd.matmul(x, y, out_placements=wanted, overlap=False)
         counts = {str(op).rpartition(".")[2]: n for op, n in mode.get_comm_counts().items() if n}
+        if "_allgather_base_" in counts:  # all_gather_into_tensor without DTensor
+            counts["all_gather_into_tensor"] = counts.pop("_allgather_base_")
         assert counts == expected, (p, q, at, counts)
 
 
@@ -247,7 +258,7 @@ def pytorchs_operators(mesh: Mesh, _: Mesh | None) -> None:
         )
         right(found, a, b, bias.double())
         # float64 products are the references.
-        assert set(gt.report().left) == {"not float32"}, gt.report()
+        assert set(gt.report().left) <= {"not float32"}, gt.report()
     finally:
         gt.disable()
         override._predicted = before
@@ -291,6 +302,36 @@ def the_same_bits(mesh: Mesh, _: Mesh | None) -> None:
 
 
 @check
+def captured(mesh: Mesh, _: Mesh | None) -> None:
+    """CUDA graphs, between products outside of them, which share the symmetric memory."""
+    if dist.get_backend() != "nccl":
+        return
+    n = 1500
+    a, b = matrix(1, n, n), matrix(2, n, n)
+    x, y = placed(a, mesh, [Shard(0)]), placed(b, mesh, [Shard(0)])
+    depth = placed(a, mesh, [Shard(1)])  # its result is scattered
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        refused(StateError, "multiply once before the capture", lambda: gemmlab.matmul(x, x))
+    for left, overlap_ in ((x, True), (depth, True), (x, False)):
+
+        def call(left: DTensor = left, overlap_: bool = overlap_) -> DTensor:
+            return gd.matmul(left, y, out_placements=[Shard(0)], overlap=overlap_)
+
+        whole = call().to_local().clone()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = call()
+        for _turn in range(5):
+            y.to_local().mul_(2)
+            graph.replay()
+            eager = call()
+            assert torch.equal(found.to_local(), eager.to_local())
+        assert torch.equal(found.to_local(), 32 * whole)
+        y.to_local().div_(32)
+
+
+@check
 def parts_travel(mesh: Mesh, _: Mesh | None) -> None:
     """Packed pieces give what float32 pieces give, also where float16 does not suffice."""
     if DEVICE == "cpu":
@@ -314,12 +355,14 @@ def parts_travel(mesh: Mesh, _: Mesh | None) -> None:
             shard = (x if what == "a" else y).chunk(size, position)[me]
             x, y = (shard, y) if what == "a" else (x, shard)
             options = {"alpha": None, "precision": precision}
+            memory = pulling._shared(group, shard.device)
+            memory._ways.clear()
             for _turn in range(3):
                 found = overlap.gathered_product(
                     x, y, what, axis, length, count, group, options, parts=True
                 )
-                ways = pulling._shared(group, shard.device)._ways.values()
-                assert any(way._moves for way in ways), "float32 has travelled"
+                if precision:  # else pieces of a shard may be too small to be packed
+                    assert all(way._moves for way in memory._ways.values()), "float32 has travelled"
                 error = (found.cpu() - expected).abs() / size_of / U
                 finite = expected.isfinite()
                 assert torch.equal(found.cpu().isfinite(), finite), (case, what, axis)

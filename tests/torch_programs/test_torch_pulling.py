@@ -28,6 +28,7 @@ class World:
     def __init__(self) -> None:
         self.memory: dict[tuple[int, int], Any] = {}  # by generation and process
         self.barrier = threading.Barrier(SIZE)
+        self.passed = 0  # barriers, by process 0
 
     def rendezvous(self, tensor: Any, group: Any) -> Any:
         group.generation += 1
@@ -48,11 +49,17 @@ class Memory:
         assert (channel, timeout_ms) == (0, 7000)
         self.world.barrier.wait(5)
         if self.rank == 0:
+            self.world.passed += 1
             time.sleep(0.01)
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], None]], None]:
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, world: World) -> Callable[[Callable[[Any], None]], None]:
     """Return what runs a function as each process, given its group."""
     event = SimpleNamespace(record=lambda *_: None)
     stream = SimpleNamespace(
@@ -65,8 +72,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], None]], No
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
-    world = World()
     monkeypatch.setattr(symmetric, "empty", torch.empty)
     monkeypatch.setattr(symmetric, "rendezvous", world.rendezvous)
     options = SimpleNamespace(_timeout=timedelta(seconds=7))
@@ -175,3 +182,23 @@ def test_every_process_gets_its_blocks_of_a_result(run: Any, axis: int) -> None:
                 assert (x == term(turn, source, me, j)).all(), (turn, source, j)
 
     run(work)
+
+
+def test_a_half_that_a_graph_uses_again_is_written_after_a_barrier(
+    run: Any, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, pieces = overlap._scattered((6, 5), 0, 1, SIZE, 0)
+    passed = []
+
+    def work(group: Any) -> None:
+        mine = [torch.ones(2, 5)]
+        _, exchanged = overlap._exchanged((2, 5), 0, 6, 1, SIZE, group.rank)
+        pulling.pull(mine, exchanged, group, lambda _: nullcontext())
+        pulling.Outbox(pieces._replace(me=group.rank), group, mine[0].device, nullcontext)
+        if group.rank == 0:
+            passed.append(world.passed)
+
+    run(work)  # an exchange in turn passes one barrier, and a result none before its blocks
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    run(work)
+    assert passed == [1, 4]

@@ -312,5 +312,6 @@ RUNGS = (
         },
         requires=common.fits_grid(geometry),
         arch="sm_90a",
+        pending=True,
     ),
 )

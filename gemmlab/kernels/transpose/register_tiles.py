@@ -167,5 +167,6 @@ RUNGS = (
             "threads": (128, 256, 512, 1024),
         },
         requires=common.fits_grid(geometry),
+        pending=True,
     ),
 )
