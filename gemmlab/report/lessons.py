@@ -212,6 +212,25 @@ def steps(records: Sequence[Record], taught: Mapping[str, str], baseline: str) -
     return table(headings, rows)
 
 
+def stairs(records: Sequence[Record]) -> str:
+    """Return a row per kernel of one case, its cuBLAS first: speed and largest error."""
+    order = ["cublas", *(rung.name for rung in ladder.rungs())]
+    own = {r.kernel: r for r in records}
+    rows = [
+        [
+            f"`{name}`" if _is_rung(name) else "cuBLAS SGEMM",
+            change("gemm", name) if _is_rung(name) else "",
+            figures.seconds(own[name].gpu_median_s),
+            figures.digits(own[name].tflops or 0),
+            _percent(own[name].percent_of_baseline),
+            f"{own[name].max_error_u:.1f}",
+        ]
+        for name in order
+        if name in own
+    ]
+    return table(["kernel", "what it changes", "time", "TFLOPS", "of cuBLAS", "error, u"], rows)
+
+
 def _is_rung(name: str) -> bool:
     return any(rung.name == name for rung in ladder.rungs())
 
