@@ -273,3 +273,68 @@ def test_kernels_that_are_not_measured_are_counted():
     assert "| mean of round 1 | | | | 50.0 % | | 10.0 % |" in text
     assert "| mean of round 2 | | | | 10.0 % | | 10.0 % |" in text
     assert "1 more times are predicted" in text
+
+
+UNEVEN = """
+extern "C" __global__ void uneven(float *x, int *next, int n) {
+  float a = threadIdx.x, b = a, c = a, d = a;
+  int at = 0;
+  if (blockIdx.x % 2)
+    for (int i = 0; i < n; i++) at = next[at];
+  else
+    for (int i = 0; i < n; i++) {
+#pragma unroll
+      for (int j = 0; j < 8; j++) a += a * x[0], b += b * x[0], c += c * x[0], d += d * x[0];
+    }
+  x[32 * blockIdx.x + threadIdx.x + 1] = a + b + c + d + at;
+}
+"""
+
+
+def test_of_blocks_that_run_at_once_the_slowest_decides():
+    """It is the one that waits, and not the one that executes most."""
+    kernel, found = gemmlab.load(UNEVEN, arch="sm_90a"), []
+    for blocks in (1, 2):
+        args = [np.zeros(256, np.float32), np.zeros(1, np.int32), 1000]
+        launch = (kernel, (blocks, 1, 1), (32, 1, 1), args, 0, H200)
+        found.append(timing.predict(*launch).cycles)
+    busy, both = found
+    assert both > 1.2 * busy
+
+
+def test_a_pace_is_stretched_by_the_iterations_that_inner_loops_lack():
+    """An outer loop of 10, 2 of them on the path, whose inner loop of 6 has 3 there, of 10 cycles:
+    a path of 60 cycles, and a launch of 600."""
+    times, offsets = [10.0 * i for i in range(7)], list(range(7))
+
+    def outer(first):
+        steps = [path.Span(first + i, first + i + 1) for i in range(3)]
+        return path.Span(first, first + 3, inner=[path.Span(first, first + 3, 6, 1, steps)])
+
+    whole = path.Span(0, 6, 10, 0, [outer(0), outer(3)])
+    assert extrapolation.duration(whole, times, offsets, {}) == pytest.approx(600)
+    assert extrapolation.duration(whole, times, offsets, {0: 30.0}) == pytest.approx(600)
+
+
+def test_sampled_blocks_do_not_keep_a_distance_that_tasks_can_have():
+    """Every 512th of 3072 blocks would be the first of a row of 256 blocks."""
+    numbers = sample.spread(3072)
+    assert [x // 512 for x in numbers] == [0, 1, 2, 3, 4, 5]
+    assert len({x % 256 for x in numbers}) == 6
+
+
+SKEWED = """
+extern "C" __global__ void skewed(float *x, float *y) {
+  if (threadIdx.x <= 31 * blockIdx.x) y[threadIdx.x] = x[1024 * threadIdx.x];
+}
+"""
+
+
+def test_wavefronts_are_those_of_all_blocks_that_are_traced():
+    """The first block loads with one lane, the other with 32 from one bank."""
+    kernel = gemmlab.load(SKEWED, arch="sm_90a")
+    args = [np.zeros(32768, np.float32), np.zeros(32, np.float32)]
+    one = timing.model("H200", sms=1).parameters
+    found = facts.gather(kernel, (2, 1, 1), (32, 1, 1), args, 0, one)
+    waves = [of.wavefronts for of in found.lookups.values() if not of.is_store]
+    assert waves == [16.5]

@@ -13,10 +13,14 @@ from gemmlab.kernels import ladder
 
 FOLDER = Path(__file__).parent / "readings"
 DOCUMENT = json.loads((FOLDER / "counters.json").read_text())
-# The ragged shape has every kind of access that the aligned one has, and is faster.
-GEMM = [r for r in DOCUMENT["readings"] if r["shape"]["m"] % 32]
-OTHERS = json.loads((FOLDER / "counters-families.json").read_text())["readings"]
-READINGS = [{"problem": "gemm", "family": DOCUMENT["family"]} | r for r in GEMM] + OTHERS
+GEMM = [{"problem": "gemm", "family": DOCUMENT["family"]} | r for r in DOCUMENT["readings"]]
+OTHERS = [
+    reading
+    for name in ("counters-families.json", "counters-h100.json")
+    for reading in json.loads((FOLDER / name).read_text())["readings"]
+]
+# The ragged shape of a GEMM has every kind of access that the aligned one has, and is faster.
+READINGS = [r for r in GEMM + OTHERS if r["problem"] != "gemm" or r["shape"]["m"] % 32]
 
 EQUAL = (
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
@@ -62,7 +66,9 @@ ESTIMATED = {
     "scan:hillis-steele": 1.1,
     "conv2d:direct": 1.001,
 }
-# These rungs ask an mbarrier again until it is ready, as often as the time takes.
+# These rungs ask an mbarrier again until it is ready, as often as the time takes: more often than
+# in the emulator, or hardly less.
+HARDLY_LESS = 0.997
 WAITING = ("transpose:bulk-copies", "gemm:copy-warps", "gemm:operand-reuse")
 # Machine code: all instructions, and all memory instructions.
 EXECUTED = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
@@ -118,7 +124,7 @@ def test_counters_are_the_hardwares(reading):
     for counter in same:
         least, most = sorted((machine[counter], hardware[counter]))
         if name in WAITING and "inst_executed.sum" in counter:
-            assert machine[counter] <= hardware[counter]
+            assert HARDLY_LESS * machine[counter] <= hardware[counter]
             continue
         assert most <= ESTIMATED.get(name, 1) * least, counter
     assert same >= {counter for counter in EXECUTED if counter in hardware}

@@ -40,7 +40,7 @@ def ladder_by_case(cases: Cases) -> str:
     """Return a table of times with percent of cuBLAS, and one of TFLOPS with percent of the peak: a
     row per rung, a column per case.
 
-    Cases are headings such as "4096³, course". A rung has one row for both layouts.
+    Cases are headings such as "H100, 4096³, course". A rung has one row for both layouts.
     """
     found = {
         heading: {any_layout(r.kernel): r for r in records} for heading, records in cases.items()

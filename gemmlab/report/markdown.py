@@ -19,8 +19,8 @@ def ladder_table(records: Sequence[Record], baseline: str, beside: Sequence[Reco
     """Return a table of one case's rungs, in the order of measurement, with percent of a baseline.
 
     `baseline` is the baseline's name for readers; a sentence above the table describes the
-    measurement. `beside`: the records of another layout, which get a column: TFLOPS, and percent of
-    that baseline. Raises InputError if `records` is empty.
+    measurement. `beside`: the records of another case with its cuBLAS, which get a column: TFLOPS,
+    and percent of that cuBLAS. Raises InputError if `records` is empty.
     """
     if not records:
         raise InputError("no records for a table")
@@ -41,18 +41,22 @@ def ladder_table(records: Sequence[Record], baseline: str, beside: Sequence[Reco
             _written(rung.roof_percent("datasheet"), figures.percent),
         ]
         if beside:
-            row.append(_rate(others.get(rung.kernel)))
+            row.append(_rate(others.get(any_layout(rung.kernel)), others["cublas"]))
         rows.append(row)
     headings = ["rung", "what it changes", "registers", "occupancy", "time", "TFLOPS"]
-    headings += [f"of {baseline}", "of peak", *(f"{one.layout} layout" for one in beside[:1])]
+    headings += [f"of {baseline}", "of peak", *map(_heading, beside[:1])]
     return f"{_measured(records[0], baseline)}\n\n{table(headings, rows)}"
 
 
-def _rate(record: Record | None) -> str:
+def _heading(record: Record) -> str:
+    return f"{'×'.join(map(str, record.shape.values()))}, {record.layout} layout"
+
+
+def _rate(record: Record | None, cublas: Record) -> str:
     if record is None:
         return "–"
-    rate = _written(record.tflops, figures.digits)
-    return f"{rate}, {_written(record.percent_of_baseline, figures.percent)}"
+    share = figures.percent(100 * cublas.gpu_median_s / record.gpu_median_s)
+    return f"{_written(record.tflops, figures.digits)}, {share}"
 
 
 def _measured(record: Record, baseline: str) -> str:

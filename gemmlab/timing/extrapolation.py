@@ -110,8 +110,12 @@ def duration(
         )
         return at(span.last) - at(span.first) + sum(longer)
     missing = span.trips - len(span.iterations)
-    if missing and span.head in known:
-        return at(span.iterations[-1].last) - at(span.first) + missing * known[span.head]
     each = [duration(x, times, offsets, known) for x in span.iterations]
+    if missing and span.head in known:
+        simulated = [at(x.last) - at(x.first) for x in span.iterations]
+        # A pace is that of iterations whose inner loops lack iterations, too.
+        stretched = sum(each) / max(1.0, sum(simulated))
+        between = at(span.iterations[-1].last) - at(span.first) - sum(simulated)
+        return sum(each) + between + missing * known[span.head] * stretched
     steady = each[len(each) // 3 : -1] if len(each) > 3 else each
     return sum(each) + missing * sum(steady) / len(steady)

@@ -104,11 +104,11 @@ def estimate(facts: Facts, gpu: Parameters) -> Prediction:
     """Predict the time of what a launch executes."""
     sources = Sources(facts, gpu)
     steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
-    alike = [(share, _Class(facts, parts, steps, gpu)) for share, parts in facts.classes]
-    if -(-facts.blocks // gpu.sms) <= facts.resident:  # the block that executes most decides
-        cycles = max((one for _, one in alike), key=lambda one: one.size).run()
+    found = [(share, _Class(facts, parts, steps, gpu).run()) for share, parts in facts.classes]
+    if -(-facts.blocks // gpu.sms) <= facts.resident:  # the slowest block decides
+        cycles = max(cycles for _, cycles in found)
     else:
-        cycles = sum(share * one.run() for share, one in alike)
+        cycles = sum(share * cycles for share, cycles in found)
     cost = _Cost(facts, steps, gpu)
     busy = {name: min(1.0, x / max(1.0, cycles)) for name, x in cost.busy.items()}
     return Prediction(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.code import Code
 
 COUNTED_BLOCKS, COUNTED_CLUSTERS = 6, 2  # whose executions are counted
+WAVEFRONT_BLOCKS = 8  # of those traced, whose bank conflicts in L1 are counted
+_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, less their whole part, are spread evenly
 TRACED = 4  # executions of a load whose addresses are recorded
 
 
@@ -124,8 +126,10 @@ class _Recorder(Observer):
         addresses = three_axes(request.address).astype(np.int64) + request.access.offset
         addresses = np.broadcast_to(addresses, active.shape)
         kind, width = request.kind, request.access.width
-        block = next(i for i, on in enumerate(active) if on.any())
-        waves, _ = wavefronts(addresses[block], active[block], width, kind == "load")
+        some = np.flatnonzero(active.any(axis=(1, 2)))
+        some = some[spread(len(some), WAVEFRONT_BLOCKS)]
+        rows, on = addresses[some].reshape(-1, WARP), active[some].reshape(-1, WARP)
+        waves, _ = wavefronts(rows, on, width, kind == "load")
         found = np.where(active, sector(addresses), -1)
         mean = float(waves[waves > 0].mean())
         hottest = 0.0
@@ -276,10 +280,13 @@ def loads(launch: Launch, blocks: np.ndarray, most: int = TRACED) -> list[Load]:
 
 
 def spread(count: int, most: int = COUNTED_BLOCKS) -> list[int]:
-    """Return up to `most` numbers below `count`, evenly spread."""
+    """Return up to `most` numbers below `count`: one of each of as many equal parts.
+
+    Their places in the parts differ, as blocks at equal distances can have a task in common.
+    """
     if count <= most:
         return list(range(count))
-    return [int((i + 0.5) * count / most) for i in range(most)]
+    return [int((i + (i + 1) * _GOLDEN % 1) * count / most) for i in range(most)]
 
 
 def groups(grid: Dim3) -> list[int]:

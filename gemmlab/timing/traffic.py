@@ -93,6 +93,8 @@ class Sources:
         waves = float(words)
         if looked and kind in (kinds.GLOBAL_LOAD, kinds.GLOBAL_STORE):
             waves = max(waves, looked.wavefronts)
+        if kind == kinds.COPY and "shared" in sites:  # through L1, it is also a store
+            waves = max(waves, sites["shared"].wavefronts / max(1, sites["shared"].requests))
         if kind in (kinds.GLOBAL_LOAD, kinds.COPY):
             far, late = self.of_line.get(line, self.mean)
             missed = looked.misses if looked else sectors if site else 0.0

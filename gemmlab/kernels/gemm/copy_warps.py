@@ -312,6 +312,5 @@ RUNGS = (
         },
         requires=common.fits_grid(geometry),
         arch="sm_90a",
-        pending=True,
     ),
 )

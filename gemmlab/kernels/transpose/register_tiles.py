@@ -167,6 +167,5 @@ RUNGS = (
             "threads": (128, 256, 512, 1024),
         },
         requires=common.fits_grid(geometry),
-        pending=True,
     ),
 )

@@ -24,7 +24,7 @@ from gemmlab.emulator.launch.launch import Dim3
 from gemmlab.errors import GemmlabError
 from gemmlab.timing.facts import disassemble
 
-_FILE = "stalls-h200.json"
+_FILES = ("stalls-h200.json", "stalls-h100.json")  # by the GPU that was read
 _PREDICTED_FOR = "H200"
 NONE = "."  # in place of a letter
 
@@ -74,7 +74,7 @@ def _reading(raw: dict[str, Any], addresses: Sequence[int]) -> Stalls:
     letters = dict(zip(ascii_lowercase, names, strict=False))
     letter_of = raw["main"]
     return Stalls(
-        f"measured on {_document()['gpu']} at {times(raw['shape'])}, {total:,} samples of warps",
+        f"measured on {raw['gpu']} at {times(raw['shape'])}, {total:,} samples of warps",
         True,
         {at: count / total for at, count in zip(addresses, raw["samples"], strict=True) if count},
         _ordered({_words(name): count / total for name, count in names.items()}),
@@ -131,13 +131,12 @@ def _words(name: str) -> str:
 
 
 @cache
-def _document() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
-
-
-@cache
 def _readings() -> dict[str, dict[str, Any]]:
-    """Return the readings by the digest of their machine code."""
-    return {one["words_sha256"]: one for one in _document()["readings"]}
+    """Return the readings by the digest of their machine code, each with its GPU."""
+    folder = resources.files(__package__)
+    documents = [json.loads(folder.joinpath(name).read_text(encoding="utf-8")) for name in _FILES]
+    return {
+        one["words_sha256"]: one | {"gpu": document["gpu"]}
+        for document in documents
+        for one in document["readings"]
+    }
