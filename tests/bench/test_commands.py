@@ -192,7 +192,7 @@ def test_on_a_gpu_the_whole_way(name):
         *("normal", 0, None),
     )
     protocol = Protocol(rounds=2, min_time_s=0.01, timeout_s=2)
-    kept = []
+    kept: list[Outcome] = []
     outcome = session.measure(plan, protocol, open_device("cuda").arch, kept.append)
     assert [found.records for found in kept] == [outcome.records]
     assert outcome.ended_by is None and not outcome.refusals
