@@ -27,6 +27,8 @@ Measured = Mapping[str, Any]  # a record
 def speeds(records: Sequence[Measured]) -> str:
     """The products whose operands are by rows on the GPUs: times, and shares of all GPUs' speed."""
     lines = []
+    timed = {row["by"] for record in records for row in record["rows"]}
+    contenders = {name: by for name, by in _CONTENDERS.items() if by in timed}
     for record in records:
         count = record["processes"]
         found = {(row["case"], row["by"]): row for row in record["rows"]}
@@ -39,12 +41,12 @@ def speeds(records: Sequence[Measured]) -> str:
                     str(count),
                     str(n),
                     seconds(alone),
-                    *(_cell(found.get((case, by))) for by in _CONTENDERS.values()),
+                    *(_cell(found.get((case, by))) for by in contenders.values()),
                     f"{aim}%",
                     f"{100 * (own['predicted'] / own['seconds'] - 1):+.0f}%",
                 ]
             )
-    return table(["GPUs", "n", "one GPU", *_CONTENDERS, "aim", "predicted"], lines)
+    return table(["GPUs", "n", "one GPU", *contenders, "aim", "predicted"], lines)
 
 
 def others(records: Sequence[Measured]) -> str:
