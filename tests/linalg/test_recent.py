@@ -280,7 +280,10 @@ def test_another_c_takes_the_long_way(bound: list[Any]) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_few_products_are_kept_and_the_last_comes_first(bound: list[Any]) -> None:
+def test_few_products_are_kept_and_the_last_comes_first(
+    bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent, "_MOST_ALIKE", 8)
     a, b = Array(A), Array(B)
     for alpha in (*map(float, range(1, 9)), 1.0, 9.0, 1.0):  # 9.0 replaces 2.0
         for _ in range(2):
