@@ -1,8 +1,8 @@
 """What each level of memory delivers, by Nsight Compute. A minute of GPU time.
 
-    python -m benchmarks caches gemmlab/lab/explain/caches-h200.json
+    python -m benchmarks caches gemmlab/lab/explain/caches-h100.json
 
-Launches the baseline, the best rungs and cuBLAS at 1024³ and 4096³, in both layouts. `gemmlab
+Launches every rung of one launch, and cuBLAS, at 1024³ and 4096³, in both layouts. `gemmlab
 explain` shows the readings. Needs ncu and CuPy or nvmath-python.
 """
 
@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-
-from benchmarks import ncu
+from benchmarks import ncu, rungs
 from benchmarks.children import command
 from benchmarks.gpu import Gpu
 from benchmarks.measurement import Measurement, Rows
@@ -26,10 +23,7 @@ from gemmlab.kernels import ladder
 from gemmlab.lab.explain.readings import CUBLAS
 
 PROBLEM = problems.find("gemm")
-SIZES = (1024, 4096)
-# By layout. A rung comes first: its kernel separates the kernels of cuBLAS from those before.
-NAMES = {"row": ("naive", "rasterized", CUBLAS), "course": ("naive-tnn", "async-copy", CUBLAS)}
-LAUNCHES = [(name, layout, size) for layout in NAMES for size in SIZES for name in NAMES[layout]]
+CASES = [(layout, size) for layout in PROBLEM.layouts for size in (1024, 4096)]
 COUNTERS = (
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
@@ -45,35 +39,32 @@ COUNTERS = (
 )
 
 
+def names(layout: str) -> list[str]:
+    """The rungs, then cuBLAS: a rung's kernel parts its kernels from those of the next case."""
+    single = [rung for rung in ladder.rungs("gemm") if rung.launches is None]
+    return [*(ladder.label(ladder.in_layout(rung, layout)) for rung in single), CUBLAS]
+
+
 def launch() -> None:
     """Launch everything twice, the second time for the profiler."""
     from gemmlab.lab.bench import baselines
 
     gpu = Gpu()
     device = gpu.device
-    for name, layout, size in LAUNCHES:
+    for layout, size in CASES:
         shape = dict.fromkeys(PROBLEM.axes, size)
-        case = PROBLEM.case(shape, layout, "normal", 0)
-        args: list[Any] = []
-        for parameter in PROBLEM.parameters:
-            if parameter.kind == "scalar":
-                args.append(case.scalars[parameter.name])
+        given = rungs.placed(gpu, PROBLEM, PROBLEM.case(shape, layout, "normal", 0))
+        for name in names(layout):
+            if name == CUBLAS:
+                [contender] = baselines.make(device, PROBLEM, layout, (CUBLAS,))
+                run = contender.bind(list(given.values())).run
             else:
-                output = np.zeros(case.output_size, np.float32)
-                args.append(gpu.placed(case.buffers.get(parameter.name, output)))
-        if name == CUBLAS:
-            [contender] = baselines.make(device, PROBLEM, layout, (CUBLAS,))
-            run = contender.bind(args).run
-        else:
-            rung = ladder.find(name, layout)
-            artifact = compile_rung(rung, device.arch)
-            grid, block, smem = rung.geometry(rung.config, shape)
-            run = device.prepare(artifact, grid, block, args, smem)
-        run()
-        device.call("cuProfilerStart")
-        run()
-        device.stream.sync()
-        device.call("cuProfilerStop")
+                rung = ladder.find(name, layout)
+                artifact = compile_rung(rung, device.arch)
+                [call] = rungs.calls(gpu, rung, shape, given, artifact)
+                run = device.prepare(*call)
+            run()
+            rungs.profile(gpu, run)
 
 
 def readings(gpu: Gpu) -> Iterator[Row]:
@@ -81,7 +72,10 @@ def readings(gpu: Gpu) -> Iterator[Row]:
     chosen = [name for name in COUNTERS if name.partition(".")[0] in known]
     options = ("--profile-from-start", "off", "--cache-control", "all")
     launches = ncu.read(command("caches", "launch"), chosen, *options)
-    for (name, layout, size), counters in zip(LAUNCHES, summed(launches), strict=True):
+    products = [(name, *case) for case in CASES for name in names(case[0])]
+    for (name, layout, size), counters in zip(
+        products, summed(launches, len(products)), strict=True
+    ):
         shape = dict.fromkeys(PROBLEM.axes, size)
         yield {
             **{"problem": "gemm", "rung": name, "layout": layout, "shape": shape},
@@ -89,10 +83,11 @@ def readings(gpu: Gpu) -> Iterator[Row]:
         }
 
 
-def summed(launches: list[tuple[str, dict[str, int]]]) -> list[dict[str, int]]:
-    """The counters of each product: those of its kernels are added.
+def summed(launches: list[tuple[str, dict[str, int]]], count: int) -> list[dict[str, int]]:
+    """The counters of each of `count` products: those of its kernels are added.
 
-    Raises DeviceError if the kernels are not those that were launched.
+    A kernel of cuBLAS that follows another belongs to the same product. Raises DeviceError if the
+    kernels are not those of so many products.
     """
     found: list[Counter[str]] = []
     after_rung = True
@@ -102,9 +97,9 @@ def summed(launches: list[tuple[str, dict[str, int]]]) -> list[dict[str, int]]:
             found.append(Counter())
         found[-1].update(counters)
         after_rung = of_rung
-    if len(found) != len(LAUNCHES):
-        names = ", ".join(kernel for kernel, _ in launches)
-        raise DeviceError(f"{len(LAUNCHES)} launches, but Nsight Compute read {names}")
+    if len(found) != count:
+        read = ", ".join(kernel for kernel, _ in launches)
+        raise DeviceError(f"{count} products, but Nsight Compute read {read}")
     return [dict(counts) for counts in found]
 
 

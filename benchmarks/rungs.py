@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu import Gpu
+from benchmarks.gpu import Gpu, Work
 from benchmarks.record import Row
 from gemmlab import problems
+from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
-from gemmlab.problems.problem import Problem
+from gemmlab.linalg.runtime import executor
+from gemmlab.linalg.runtime.executor import Call
+from gemmlab.problems.problem import WORKSPACE, Case, Problem
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of one rung. Rungs of several launches have none."""
+    """A launch of one rung; of several, that of the rung's own kernel."""
 
     problem: Problem
     rung: Rung
@@ -49,15 +52,15 @@ def launches(
     """Yield the launches of every rung at the sizes of its problem, in the same order each time.
 
     all_families: of the inputs of histograms, whose counters depend on them. word: only rungs whose
-    names contain it.
+    names contain it, or one of several words with commas between.
     """
     for name, chosen in sizes.items():
         problem = problems.find(name)
         several = problem.families if all_families and name == "histogram" else problem.families[:1]
         for layout in (layout for layout in problem.layouts if layout in layouts):
             for rung in (ladder.in_layout(rung, layout) for rung in ladder.rungs(name)):
-                single = rung.launches is None and word in f"{name}:{ladder.label(rung)}"
-                for family in several if single else ():
+                wanted = any(part in f"{name}:{ladder.label(rung)}" for part in word.split(","))
+                for family in several if wanted else ():
                     for own in chosen:
                         launch = Launch(problem, rung, family, own)
                         if not rung.requires(rung.config, launch.shape):
@@ -65,23 +68,49 @@ def launches(
 
 
 def run(gpu: Gpu, chosen: Iterator[Launch]) -> None:
-    """Launch each once for the profiler, with outputs and workspaces of zeros."""
-    device = gpu.device
+    """Launch each once for the profiler, which does not see the other kernels of a rung."""
     for launch in chosen:
-        problem, rung = launch.problem, launch.rung
-        case = problem.case(launch.shape, rung.layout, launch.family, 0)
-        args: list[Any] = []
-        for parameter in problem.parameters:
-            if parameter.kind == "scalar":
-                args.append(case.scalars[parameter.name])
+        case = launch.problem.case(launch.shape, launch.rung.layout, launch.family, 0)
+        artifact = compile_rung(launch.rung, gpu.device.arch)
+        given = placed(gpu, launch.problem, case)
+        for call in calls(gpu, launch.rung, launch.shape, given, artifact):
+            enqueue = gpu.device.prepare(*call)
+            if call.artifact is artifact:
+                profile(gpu, enqueue)
             else:
-                output = np.zeros(case.output_size, case.output_dtype)
-                args.append(gpu.placed(case.buffers.get(parameter.name, output)))
-        if rung.workspace:
-            args.append(gpu.placed(np.zeros(rung.workspace(rung.config, launch.shape), np.uint8)))
-        grid, block, smem = rung.geometry(rung.config, launch.shape)
-        run = device.prepare(compile_rung(rung, device.arch), grid, block, args, smem)
-        device.call("cuProfilerStart")
-        run()
-        device.stream.sync()
-        device.call("cuProfilerStop")
+                enqueue()
+
+
+def profile(gpu: Gpu, enqueue: Work) -> None:
+    """Run work to its end under the profiler."""
+    device = gpu.device
+    device.stream.sync()
+    device.call("cuProfilerStart")
+    enqueue()
+    device.stream.sync()
+    device.call("cuProfilerStop")
+
+
+def placed(gpu: Gpu, problem: Problem, case: Case) -> dict[str, Any]:
+    """The arguments of a case by name, in device memory; the output is zeros."""
+    output = np.zeros(case.output_size, case.output_dtype)
+    arrays = {**case.buffers, case.output: output}
+    return {
+        parameter.name: case.scalars[parameter.name]
+        if parameter.kind == "scalar"
+        else gpu.placed(arrays[parameter.name])
+        for parameter in problem.parameters
+    }
+
+
+def calls(
+    gpu: Gpu, rung: Rung, shape: Mapping[str, int], given: Mapping[str, Any], artifact: Artifact
+) -> list[Call]:
+    """All launches of a rung, in order, on placed arguments and a workspace of zeros."""
+    if rung.workspace:
+        zeros = np.zeros(rung.workspace(rung.config, shape), np.uint8)
+        given = {**given, WORKSPACE.name: gpu.placed(zeros)}
+    if rung.launches:
+        return list(executor.calls(rung, shape, given, artifact))
+    grid, block, smem = rung.geometry(rung.config, shape)
+    return [Call(artifact, grid, block, list(given.values()), smem, None)]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gemmlab import problems
 from gemmlab.errors import InputError, ShapeError, UnknownNameError
 from gemmlab.lab.judge.judge import compare, errors
+from gemmlab.problems import histogram
 from gemmlab.problems.inputs import FAMILIES
 from gemmlab.problems.rounding import sizes
 
@@ -228,6 +229,13 @@ def test_histogram_families_differ_in_how_often_bytes_meet():
         assert counts.sum() == 10_000
         most[family] = counts.max()
     assert most["single"] == 10_000 > most["text"] > 1000 > most["uniform"]
+
+
+def test_text_is_drawn_as_numpy_draws_it():
+    letters = np.frombuffer(histogram._LETTERS, np.uint8)
+    shares, many = np.array(histogram._SHARES) / sum(histogram._SHARES), histogram._SLAB + 7
+    drawn = np.random.default_rng(5).choice(letters, many, p=shares)
+    assert np.array_equal(histogram.text(np.random.default_rng(5), many), drawn)
 
 
 def test_one_count_that_is_off_is_not_exact():

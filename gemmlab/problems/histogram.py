@@ -15,6 +15,8 @@ often.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from gemmlab.problems.problem import TINY, VECTOR, Case, Parameter, Shape, Tenso
 
 BINS = 256
 MOST = 2**32 - 1  # the largest value of a uint32 count
+_SLAB = 2**18  # numbers at a time, so that temporaries fit in the cache
 
 # Frequencies of the space and the letters in English text, in hundredths of a percent.
 _LETTERS = b" etaoinsrhldcumfgpwybvkxjqz"
@@ -43,9 +46,20 @@ def single(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def text(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Lower-case letters and spaces with the frequencies of English text."""
-    share = np.array(_SHARES) / sum(_SHARES)
-    return rng.choice(np.frombuffer(_LETTERS, np.uint8), n, p=share)
+    """Lower-case letters and spaces with the frequencies of English text.
+
+    The same bytes as rng.choice(letters, n, p=shares), in a tenth of its time.
+    """
+    letters, ends = np.frombuffer(_LETTERS, np.uint8), np.cumsum(np.array(_SHARES) / sum(_SHARES))
+    drawn, data = rng.random(n), np.empty(n, np.uint8)
+
+    def fill(start: int) -> None:
+        part = slice(start, start + _SLAB)
+        data[part] = letters[(ends / ends[-1]).searchsorted(drawn[part], side="right")]
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, n, _SLAB)))
+    return data
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -70,6 +84,10 @@ class HistogramCase:
         return image
 
     def reference(self) -> np.ndarray:
+        return self._reference
+
+    @cached_property
+    def _reference(self) -> np.ndarray:
         return np.bincount(self.data, minlength=BINS).astype(np.float64)
 
     def magnitude(self, least: float = TINY) -> np.ndarray:

@@ -146,10 +146,10 @@ def test_counters_are_read_from_a_profile():
 
 def test_the_kernels_of_a_product_are_added():
     product = [("gemm_naive", {"x": 1}), ("gemm_fast", {"x": 2}), ("split", {"x": 3})]
-    found = caches.summed([*product, ("add", {"x": 4})] * 4)
+    found = caches.summed([*product, ("add", {"x": 4})] * 4, 12)
     assert [counts["x"] for counts in found] == [1, 2, 7] * 4
-    with pytest.raises(DeviceError, match="12 launches, but Nsight Compute read gemm_naive"):
-        caches.summed(product)
+    with pytest.raises(DeviceError, match="12 products, but Nsight Compute read gemm_naive"):
+        caches.summed(product, 12)
 
 
 DETAILS = f'''==PROF== connected
@@ -176,17 +176,16 @@ def test_samples_are_told_by_instruction_and_reason():
     }
 
 
-def test_every_rung_of_one_launch_is_read_at_shapes_that_it_supports():
+def test_every_rung_is_read_at_shapes_that_it_supports():
     every = {
         (name, ladder.label(ladder.in_layout(rung, layout)), layout)
         for name in problems.NAMES
         for layout in problems.find(name).layouts
         for rung in ladder.rungs(name)
-        if rung.launches is None
     }
     read = [one.row() for one in counters.chosen()]
     assert {(row["problem"], row["rung"], row["layout"]) for row in read} == every
-    again = {(one.problem.name, one.name) for one in counters.chosen("transpose:register")}
+    again = {(one.problem.name, one.name) for one in counters.chosen("transpose:reg,sum:wide")}
     assert again == {("transpose", "register-tiles")}
     sampled = [one.row() for one in stalls.chosen()]
     assert {row["layout"] for row in sampled} == {"row"}
@@ -213,20 +212,24 @@ class Profiled:
         buffer.write(array)
         return Span(buffer, 0, array.nbytes)
 
-    def prepare(self, artifact, grid, block, args, smem):
+    def prepare(self, *launch):
         def run():
-            assert self.is_on
-            self.seen.append(self.emulated.launch(artifact, grid, block, args, smem))
+            found = self.emulated.launch(*launch)
+            if self.is_on:
+                self.seen.append((launch[0].entry, found.counters))
 
         return run
 
 
 @pytest.mark.slow
-def test_a_rung_with_a_workspace_is_launched_under_the_profiler():
+def test_the_profiler_sees_the_kernel_of_each_rung():
     gpu: Any = Profiled()
-    wanted = rungs.launches({"sum": [(5003,)]}, ("row",), all_families=False)
-    rungs.run(gpu, (one for one in wanted if one.name in ("vectorized", "fixed-order")))
-    assert len(gpu.seen) == 2 and all(one.counters for one in gpu.seen)
+    sizes = {"sum": [(5003,)], "gemm": [(40, 24, 16)]}
+    names = "sum:vectorized,sum:fixed-order,gemm:tensor-core-"
+    rungs.run(gpu, rungs.launches(sizes, ("row",), all_families=False, word=names))
+    entries = [entry.partition("_row")[0] for entry, _ in gpu.seen]
+    assert entries == ["sum_vectorized", "sum_fixed_order", "gemm_tensor_core_pipelined"]
+    assert all(counters for _, counters in gpu.seen)
 
 
 def test_a_function_is_called_in_a_fresh_process(monkeypatch):
