@@ -41,7 +41,9 @@ COUNTERS = (
       for what in ("pipe_lsu_wavefronts", "bank_conflicts") for word in ("ld", "st", "atom")),
     *(f"smsp__inst_executed_op_{word}.sum"
       for word in ("global_ld", "global_st", "global_red", "local_ld", "local_st", "shared_ld",
-                   "shared_st", "shared_atom", "ldgsts")),
+                   "shared_st", "shared_atom", "ldgsts", "ldsm", "tma_ld")),
+    *(f"smsp__inst_executed_pipe_tensor{word}.sum" for word in ("", "_op_gmma", "_op_hmma")),
+    "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",
     *("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum"),
     "smsp__thread_inst_executed_pred_on.sum",
 )  # fmt: skip
