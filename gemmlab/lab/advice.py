@@ -18,6 +18,7 @@ from gemmlab.lab.metrics import (
     GLOBAL_LOAD_SECTORS,
     GLOBAL_STORE_REQUESTS,
     GLOBAL_STORE_SECTORS,
+    MATRIX_PRODUCTS,
     PTX_INSTRUCTIONS,
     SHARED_ATOMIC_CONFLICTS,
     SHARED_EXCESSIVE,
@@ -110,7 +111,7 @@ def _others(c: Mapping[str, int]) -> Iterator[Finding]:
 def _reuse(c: Mapping[str, int]) -> Iterator[Finding]:
     """Yield findings on data reuse of a matrix product, which uses every input many times."""
     loads, instructions = c[GLOBAL_LOAD_REQUESTS], c[PTX_INSTRUCTIONS]
-    if not c[SHARED_LOAD_WAVEFRONTS]:
+    if not c[SHARED_LOAD_WAVEFRONTS] and not c.get(MATRIX_PRODUCTS):
         yield Finding(
             loads,
             f"no reuse: {percent(100 * loads / instructions)} of all instructions load from global "
@@ -119,10 +120,15 @@ def _reuse(c: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _widest(code: str, ptx: str) -> int:
-    """Return the 4-byte elements per lane of the widest global `code` instruction, ld or st."""
-    return max(
-        (int(n) for n in re.findall(rf"\b{code}\.global[\w.:]{{0,60}}\.v(\d)", ptx)), default=1
-    )
+    """Return the 4-byte elements per lane of the widest global `code` instruction, ld or st.
+
+    An asynchronous copy is a load.
+    """
+    found = [int(n) for n in re.findall(rf"\b{code}\.global[\w.:]{{0,60}}\.v(\d)", ptx)]
+    if code == "ld":
+        copies = r"\bcp\.async\.c[ag]\.shared[\w.:]{0,60} \[[^\]]{1,60}\], ?\[[^\]]{1,60}\], ?(\d+)"
+        found += [int(nbytes) // 4 for nbytes in re.findall(copies, ptx)]
+    return max(found, default=1)
 
 
 def _resources(taken: Mapping[str, object]) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """The judge's advice on what to improve first."""
 
+from collections import defaultdict
+
 import pytest
 
+from gemmlab.lab import advice, metrics
 from gemmlab.lab.submission import start
 
 # Each block combines its values in shared memory first.
@@ -49,6 +52,22 @@ def test_one_global_atomic_per_block_is_not(judge, text):
 
 def test_atomic_conflicts_are_a_share_of_all_wavefronts(judge):
     """Atomics to the same bin are not bank conflicts, and padding does not help."""
-    [advice] = [sentence for sentence in judge(HISTOGRAM).advice if "wavefronts" in sentence]
-    assert advice.startswith("atomic conflicts") and "pad" not in advice
-    assert 0 < float(advice.partition("(")[2].partition("%")[0]) < 100
+    [told] = [sentence for sentence in judge(HISTOGRAM).advice if "wavefronts" in sentence]
+    assert told.startswith("atomic conflicts") and "pad" not in told
+    assert 0 < float(told.partition("(")[2].partition("%")[0]) < 100
+
+
+@pytest.mark.parametrize(("nbytes", "is_coalesced"), [(16, True), (4, False)])
+def test_asynchronous_copies_of_16_bytes_take_16_sectors(nbytes, is_coalesced):
+    counters = defaultdict(int, {metrics.PTX_INSTRUCTIONS: 500})
+    counters |= {metrics.GLOBAL_LOAD_REQUESTS: 10, metrics.GLOBAL_LOAD_SECTORS: 160}
+    text = f"cp.async.ca.shared.global [%r1], [%rd2+64], {nbytes}, %r3;"
+    assert is_coalesced == (not advice.sentences(counters, {}, "sum", text))
+
+
+@pytest.mark.parametrize("products", [0, 24])
+def test_a_kernel_whose_wgmma_reads_tiles_reuses_them(products):
+    counters = defaultdict(int, {metrics.PTX_INSTRUCTIONS: 500})
+    counters |= {metrics.GLOBAL_LOAD_REQUESTS: 40, metrics.MATRIX_PRODUCTS: products}
+    told = advice.sentences(counters, {}, "gemm", "")
+    assert any("no reuse" in sentence for sentence in told) == (not products)

@@ -13,7 +13,7 @@ from gemmlab.emulator import Run, Trace
 from gemmlab.kernels.rung import Rung
 from gemmlab.lab.explain import counted
 from gemmlab.linalg.runtime.executor import chained
-from gemmlab.problems.problem import Problem
+from gemmlab.problems.problem import WORKSPACE, Problem
 
 _LARGEST = {"m": 128, "n": 128, "k": 384}  # one block of C and a few tiles: seconds to emulate
 
@@ -46,7 +46,7 @@ def launch(
 ) -> counted.Launched:
     """Emulate all launches at a shape that is small enough, and trace that of the rung's kernel.
 
-    The names of its arguments are those of the kernel; "packed a" is no longer the matrix a. Raises
+    The kernel reads its operands where the launches before have put them, in the workspace. Raises
     EmulationError.
     """
     assert rung.workspace is not None
@@ -67,8 +67,6 @@ def launch(
     nbytes = rung.workspace(rung.config, small)
     args.append(Span(device.allocate(nbytes), 0, nbytes))
     chained(device, rung, small).launch(artifact, *rung.geometry(rung.config, small)[:2], args)
-    names = tuple(
-        f"packed {parameter.name}" if parameter.name in case.buffers else parameter.name
-        for parameter in artifact.parameters
-    )
+    kept = {name for name in given if name not in case.buffers}
+    names = tuple(one.name if one.name in kept else WORKSPACE.name for one in artifact.parameters)
     return counted.Launched(case, names, artifact, trace, device.run)

@@ -175,11 +175,13 @@ def _flops_per_lane(instruction: Instruction) -> int:
 
 
 def _hottest(trace: Trace) -> Loop | None:
+    """Return the loop with the most FLOPs; None if these are not float32 operations."""
     code, accesses = trace.program.function.instructions, trace.program.accesses
     bodies = [code[block.first : block.last] for block in trace.program.blocks]
-    arithmetic = [sum(map(_is_float32, body)) for body in bodies]
-    most = int(np.argmax(trace.tally.warps * arithmetic))
-    if not trace.tally.warps[most] * arithmetic[most]:
+    flops = [sum(map(_flops_per_lane, body)) for body in bodies]
+    most = int(np.argmax(trace.tally.lanes * flops))
+    arithmetic = sum(map(_is_float32, bodies[most]))
+    if not arithmetic or not trace.tally.lanes[most]:
         return None
     block, body = trace.program.blocks[most], bodies[most]
     loads = [i for i in range(block.first, block.last) if i in accesses and code[i].root == "ld"]
@@ -187,7 +189,7 @@ def _hottest(trace: Trace) -> Loop | None:
     spaces = [next((word for word in words if word in SPACES), "") for words in words_of]
     words = sum(accesses[i].width for i, s in zip(loads, spaces, strict=True) if s) // 4
     return Loop(
-        arithmetic[most],
+        arithmetic,
         _chain(body),
         spaces.count("global"),
         spaces.count("shared"),
