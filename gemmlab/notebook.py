@@ -14,17 +14,17 @@ are shown as tables and pictures.
 
 from __future__ import annotations
 
+import atexit
 import html
 import shlex
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmlab.core import status
+from gemmlab.core import scratch, status
 from gemmlab.core.packages import VL_CONVERT
 from gemmlab.errors import GemmlabError, InputError, MissingDependencyError
 
@@ -39,7 +39,9 @@ _FLAGS, _VALUES = ("explain",), ("check", "gpu", "name")  # options of the cell 
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics and the formatters; `%load_ext gemmlab.notebook` calls it."""
-    folder = Path(tempfile.mkdtemp(prefix="gemmlab-notebook-"))
+    session = ExitStack()
+    folder = session.enter_context(scratch.folder())
+    atexit.register(session.close)
     for language in ("cu", "ptx"):
         magic = partial(_run_cell, shell, folder, language)
         shell.register_magic_function(magic, "cell", language)

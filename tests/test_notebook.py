@@ -1,6 +1,8 @@
 """Notebooks: the magics, what results look like, progress, and the tutorial, executed."""
 
+import atexit
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,18 @@ def run(shell, source):
 
 def html_of(shell, value):
     return shell.display_formatter.format(value)[0]["text/html"]
+
+
+def test_cells_leave_no_files_when_the_session_ends(tmp_path, monkeypatch, request):
+    at_exit, temporary = [], tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    run(request.getfixturevalue("shell"), f"%%cu\n{COPY}")
+    assert [path.suffix for path in temporary.glob("*/cell-*")] == [".cu"]
+    for close in at_exit:
+        close()
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder, status.doing(f"measuring on {count} processes"):
         path = Path(folder) / "record.json"
         launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        launcher.append(f"--log-dir={folder}")  # else PyTorch leaves a folder
         asked = json.dumps({"device": device, "sizes": list(sizes), "programs": programs})
         worker = ["-m", "gemmlab.distributed.measuring", asked, str(path)]
         ended = ""
