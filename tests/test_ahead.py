@@ -11,14 +11,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gemmlab.compile import cute
+from gemmlab.compile.artifact import Artifact
 from gemmlab.core import scratch
+from gemmlab.cubin import tools
+from gemmlab.emulator.native import code
+from gemmlab.emulator.translation.translate import translate
 from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
-from gemmlab.lab.ahead import Ahead, compile_all
+from gemmlab.lab.ahead import Ahead, compile_all, prepare
 from gemmlab.linalg.runtime import kernels
 
 ARCH, SHAPE = "sm_90a", {"m": 8, "n": 8, "k": 8}
@@ -28,7 +33,8 @@ START = """
 import time
 from gemmlab.lab.ahead import Ahead
 from gemmlab.kernels import ladder
-ahead = Ahead([ladder.find("naive"), ladder.find("async-copy")], dict(m=8, n=8, k=8), "sm_90a")
+rungs = [ladder.find("naive"), ladder.find("async-copy")]
+ahead = Ahead(rungs, dict(m=8, n=8, k=8), "sm_90a", None)
 ahead.wait(ladder.find("naive"))
 print(ahead._child.pid, flush=True)
 time.sleep(60)
@@ -47,7 +53,7 @@ def is_cached(rung: Rung) -> bool:
 
 
 def test_the_child_compiles_what_comes_after_the_first_rung() -> None:
-    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH) as ahead:
+    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH, None) as ahead:
         ahead.wait(FIRST)
         assert ahead._child is not None and not is_cached(FIRST)
         ahead._child.wait()
@@ -57,7 +63,7 @@ def test_the_child_compiles_what_comes_after_the_first_rung() -> None:
 
 
 def test_a_rung_that_is_being_compiled_is_waited_for() -> None:
-    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH) as ahead:
+    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH, None) as ahead:
         ahead.wait(FIRST)
         while ahead._compiling != "uncoalesced":
             ahead._listen(None)
@@ -67,7 +73,7 @@ def test_a_rung_that_is_being_compiled_is_waited_for() -> None:
 
 def test_the_last_rungs_are_compiled_instead_of_waiting() -> None:
     last = ladder.find("tile-1d")
-    with Ahead([FIRST, SECOND, THIRD, last], SHAPE, ARCH) as ahead:
+    with Ahead([FIRST, SECOND, THIRD, last], SHAPE, ARCH, None) as ahead:
         ahead.wait(FIRST)
         assert ahead._child is not None
         while ahead._compiling != "uncoalesced":
@@ -80,15 +86,41 @@ def test_the_last_rungs_are_compiled_instead_of_waiting() -> None:
         assert is_cached(SECOND)
 
 
-def test_all_kernels_of_a_rung_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    rung = ladder.find("tensor-core")  # four launches
-    with Ahead([FIRST, rung], SHAPE, ARCH) as ahead:
+def test_all_kernels_of_a_rung_are_compiled(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    compiled = []
+
+    def compile_kernel(*args: Any) -> Artifact:
+        compiled.append(args[4])
+        return Artifact(args[4], "", ARCH, ())
+
+    monkeypatch.setattr(cute, "compile_kernel", compile_kernel)
+    kernels.artifact.cache_clear()
+    request.addfinalizer(kernels.artifact.cache_clear)
+    compile_all(ladder.find("tensor-core"), SHAPE, ARCH)
+    names = ("pack_k_major", "pack_mn_major", "repair")
+    assert sorted(compiled) == ["gemm_tensor_core_row", *(f"matmul_{name}" for name in names)]
+
+
+def test_all_that_emulation_takes_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = dict.fromkeys("mnk", 512)
+    with Ahead([FIRST, SECOND], large, ARCH, "auto") as ahead:
         ahead.wait(FIRST)
         assert ahead._child is not None
-        ahead._child.wait()
-    monkeypatch.delattr(cute, "compile_kernel")
-    kernels.artifact.cache_clear()
-    compile_all(rung, SHAPE, ARCH)
+        assert ahead._child.wait() == 0
+    artifact = cute.compile_rung(SECOND, ARCH)
+    assert artifact.cubin is not None
+    monkeypatch.delattr(subprocess, "run")  # nvdisasm is not started again
+    assert "FFMA" in tools.sass(artifact.cubin)
+    assert code.is_compiled(translate(artifact.ptx, artifact.entry), rows=True)
+
+
+@pytest.mark.parametrize(("tier", "size"), [("numpy", 512), ("auto", 8)])
+def test_native_code_is_compiled_only_where_it_will_run(tier: str, size: int) -> None:
+    prepare(SECOND, dict.fromkeys("mnk", size), ARCH, tier)
+    artifact = cute.compile_rung(SECOND, ARCH)
+    assert not code.is_compiled(translate(artifact.ptx, artifact.entry), rows=True)
 
 
 def broken_compiler(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +149,7 @@ def test_without_the_child_nothing_changes(
     trouble: Callable[[Path, pytest.MonkeyPatch], None],
 ) -> None:
     trouble(own_cache, monkeypatch)
-    with Ahead([FIRST, SECOND], SHAPE, ARCH) as ahead:
+    with Ahead([FIRST, SECOND], SHAPE, ARCH, None) as ahead:
         ahead.wait(FIRST)
         assert (ahead._child is not None) == (trouble is broken_compiler)
         if ahead._child is not None:
@@ -138,7 +170,7 @@ def test_without_the_child_nothing_changes(
     ids=["the last", "changed", "unknown", "another architecture", "another shape"],
 )
 def test_no_child_is_started_for_nothing(rungs: list[Rung]) -> None:
-    with Ahead(rungs, SHAPE, ARCH) as ahead:
+    with Ahead(rungs, SHAPE, ARCH, None) as ahead:
         ahead.wait(FIRST)
         assert ahead._child is None
 
@@ -146,7 +178,7 @@ def test_no_child_is_started_for_nothing(rungs: list[Rung]) -> None:
 def test_no_child_is_started_where_all_is_cached() -> None:
     for rung in (FIRST, SECOND):
         cute.compile_rung(rung, ARCH)
-    with Ahead([FIRST, SECOND], SHAPE, ARCH) as ahead:
+    with Ahead([FIRST, SECOND], SHAPE, ARCH, None) as ahead:
         for rung in (FIRST, SECOND):
             ahead.wait(rung)
             assert ahead._child is None
@@ -157,7 +189,7 @@ def test_its_end_ends_the_child_and_leaves_no_folder(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(own_cache))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with Ahead([FIRST, ladder.find("async-copy")], SHAPE, ARCH) as ahead:
+    with Ahead([FIRST, ladder.find("async-copy")], SHAPE, ARCH, None) as ahead:
         ahead.wait(FIRST)
         while not list(own_cache.glob(f"{scratch.PREFIX}*")):  # it is compiling
             time.sleep(0.005)

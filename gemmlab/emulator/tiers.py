@@ -19,9 +19,10 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.grid import LONG_SECONDS, Watcher, execute
 from gemmlab.emulator.execution.schedule import Order
-from gemmlab.emulator.launch.launch import Launch
+from gemmlab.emulator.launch.launch import Dim3, Launch
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
+from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import BudgetError, GemmlabError, TierError, UnknownNameError
 
 TIERS = ("auto", "numpy", "native")
@@ -59,6 +60,18 @@ def expect(module: str, entry: str, work: int) -> None:
     If they justify compiling, the launches do not start on the NumPy tier. `module`: its digest.
     """
     _expected[module, entry] = work
+
+
+def compile_ahead(ptx: str, entry: str, block: Dim3, work: int) -> None:
+    """Save a kernel's native code if launches that execute `work` thread-instructions run on it."""
+    from gemmlab.emulator.native import code
+
+    if work < WORTH_COMPILING or missing() is not None:
+        return
+    program, rows = translate(ptx, entry), _rows(block)
+    if not code.is_compiled(program, rows):
+        with contextlib.suppress(NotCovered):
+            code.code_of(program, rows)
 
 
 def run(
@@ -123,7 +136,7 @@ def check_ends(launch: Launch) -> None:
 
     launch.screen.hold()
     try:
-        execute_natively(launch, code.code_of(launch.program, _rows(launch)))
+        execute_natively(launch, code.code_of(launch.program, _rows(launch.block)))
     except BudgetError:
         raise
     except (
@@ -132,14 +145,14 @@ def check_ends(launch: Launch) -> None:
         pass
 
 
-def _rows(launch: Launch) -> bool:
-    return launch.block[0] % WARP == 0
+def _rows(block: Dim3) -> bool:
+    return block[0] % WARP == 0
 
 
 def _is_compiled(launch: Launch) -> bool:
     from gemmlab.emulator.native import code
 
-    return code.is_compiled(launch.program, _rows(launch))
+    return code.is_compiled(launch.program, _rows(launch.block))
 
 
 def _covers(launch: Launch) -> bool:
@@ -147,7 +160,7 @@ def _covers(launch: Launch) -> bool:
     from gemmlab.emulator.native import code
 
     try:
-        code.code_of(launch.program, _rows(launch))
+        code.code_of(launch.program, _rows(launch.block))
     except NotCovered:
         return False
     return True
@@ -164,7 +177,7 @@ def _natively(
     from gemmlab.emulator.native.launch import execute as execute_natively
 
     try:
-        compiled = code.code_of(launch.program, _rows(launch))
+        compiled = code.code_of(launch.program, _rows(launch.block))
     except NotCovered as error:
         _refuse(launch, error)
     if any(block.members for block in launch.program.blocks):  # only these raise UnmetError

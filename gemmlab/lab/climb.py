@@ -22,8 +22,7 @@ from gemmlab.errors import GemmlabError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.lab import judge, predicted
-from gemmlab.lab.ahead import Ahead
+from gemmlab.lab import ahead, judge, predicted
 from gemmlab.lab.environment import own_version
 from gemmlab.lab.judge import Examination, Verdict
 from gemmlab.lab.records import Json, Record
@@ -47,12 +46,14 @@ def climb(
 
     model: of the GPU on which to predict times.
     """
+    tier = None
     if isinstance(device, EmulatedDevice):
-        device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
+        tier = device.tier
+        device = EmulatedDevice(device.arch, tier, device.check, machine_code=True)
     rungs = list(rungs)
-    with Ahead(rungs, case.shape, device.arch) as ahead:
+    with ahead.Ahead(rungs, case.shape, device.arch, tier) as compiler:
         for rung in rungs:
-            yield _Step(problem, case, rung, device, progress, ahead, model).take()
+            yield _Step(problem, case, rung, device, progress, compiler, model).take()
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class _Step:
     rung: Rung
     device: Device
     progress: Progress
-    ahead: Ahead
+    compiler: ahead.Ahead
     model: Model | None
 
     def take(self) -> Record:
@@ -82,7 +83,7 @@ class _Step:
             return replace(self._record("skipped"), message=broken)
         geometry = rung.geometry(rung.config, shape)
         self._say("preparing")
-        self.ahead.wait(rung)
+        self.compiler.wait(rung)
         artifact = compile_rung(rung, self.device.arch)
         record = self._with_artifact(self._record("not run"), artifact, geometry)
         try:
@@ -111,9 +112,9 @@ class _Step:
     def _examine(self, device: Device, artifact: Artifact, geometry: Geometry) -> Examination:
         """Run the rung's kernel, or its host flow if it has one, and judge the result."""
         program = self.rung.program
-        if isinstance(device, EmulatedDevice):  # one instruction per multiply-add or more
-            module = parse(artifact.ptx).digest
-            tiers.expect(module, artifact.entry, self.problem.flops(self.case.shape) // 2)
+        if isinstance(device, EmulatedDevice):
+            module, work = parse(artifact.ptx).digest, ahead.work(self.rung, self.case.shape)
+            tiers.expect(module, artifact.entry, work)
         if program is None:
             workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
             return judge.examine(own, artifact, geometry, self.problem, self.case, workspace)
