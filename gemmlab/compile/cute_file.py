@@ -56,7 +56,8 @@ def compile_file(path: Path, directive: Directive, arch: str) -> Artifact:
     no such kernel, InputError or UnknownNameError if the block is not constant, CompileError, and
     MissingDependencyError without CuTe DSL.
     """
-    CUTE_DSL.load()  # the file imports it
+    if CUTE_DSL.version is None:
+        raise CUTE_DSL.unusable()
     if not directive.block or not (directive.args or directive.problem):
         raise InputError(f"{path} lacks {_NEEDS}")
     block = dims(directive.block, "block", {})  # compiled in as .reqntid, so equal for all shapes
@@ -74,7 +75,11 @@ def compile_file(path: Path, directive: Directive, arch: str) -> Artifact:
 
 
 def _kernel(path: Path, wanted: str | None) -> tuple[str, Any]:
-    names = runpy.run_path(str(path), run_name=_MODULE)
+    try:
+        names = runpy.run_path(str(path), run_name=_MODULE)
+    except Exception:
+        CUTE_DSL.load()  # if it is broken, that is the error: the file imports it
+        raise
     found = {
         name: value
         for name, value in names.items()

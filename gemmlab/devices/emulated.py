@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab import sass
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core.tensor_map import TensorMap
@@ -86,8 +85,12 @@ class EmulatedDevice:
         run = _emulate(artifact, grid, block, host, dynamic_smem, cluster, *how, order=self.order)
         if run.findings:
             raise CheckError(run.findings[0].kind, str(run.findings[0]))
-        machine = sass.counters(artifact, run) if self.machine_code else {}
-        return Launched(counters=run.counters | machine)
+        counters = run.counters
+        if self.machine_code:
+            from gemmlab import sass
+
+            counters = counters | sass.counters(artifact, run)
+        return Launched(counters=counters)
 
     def traced(
         self,

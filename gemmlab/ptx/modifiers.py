@@ -11,7 +11,8 @@ come first. A name without a row accepts a type alone.
 from __future__ import annotations
 
 import re
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from string import Template
 from typing import NamedTuple
 
@@ -258,13 +259,31 @@ ABSENT |= {"multimem": "memory of several GPUs is not emulated"}
 ABSENT |= {"tcgen05": "tensor memory, of Blackwell, is not emulated"}
 
 
-class Row(NamedTuple):
-    """The modifiers that an instruction name accepts."""
+@dataclass(frozen=True)
+class Row:
+    """The modifiers that an instruction name accepts.
 
-    pattern: re.Pattern[str]  # one named group per kind
-    order: dict[str, int]  # kind -> position in canonical order
-    most: dict[str, int]  # kind -> maximum number of modifiers
-    together: re.Pattern[str]  # the valid combinations, in canonical order
+    The expressions are compiled when the first instruction of the name is read: all of them take as
+    long as importing the rest of the PTX front end.
+    """
+
+    most: dict[str, int]  # kind -> maximum number of modifiers; in canonical order
+    combinations: str  # expression of those that are valid, in canonical order
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Kind -> position in canonical order."""
+        return {kind: place for place, kind in enumerate(self.most)}
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """An expression with one named group per kind."""
+        text = "|".join(f"(?P<{kind}>(?:{KINDS[kind]})$)" for kind in self.most)
+        return re.compile(text or "(?!)")
+
+    @cached_property
+    def together(self) -> re.Pattern[str]:
+        return re.compile(self.combinations)
 
 
 class Reading(NamedTuple):
@@ -287,10 +306,8 @@ def _combinations() -> dict[str, str]:
 
 
 def _row(kinds: str, together: str = ".*") -> Row:
-    counts = {kind: int(count or 1) for kind, _, count in (k.partition("*") for k in kinds.split())}
-    text = "|".join(f"(?P<{kind}>(?:{KINDS[kind]})$)" for kind in counts)
-    order = {kind: place for place, kind in enumerate(counts)}
-    return Row(re.compile(text or "(?!)"), order, counts, re.compile(together))
+    counts = (kind.partition("*") for kind in kinds.split())
+    return Row({kind: int(count or 1) for kind, _, count in counts}, together)
 
 
 def _rows() -> dict[str, Row]:

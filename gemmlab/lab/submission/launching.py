@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import EmulationError, LaunchError
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
-from gemmlab.lab.bench.job import Kernel
 from gemmlab.lab.directives.call import Call, bind, call_of_rung
 from gemmlab.lab.judge import CaseMemory, Examination
 from gemmlab.lab.judge.buffers import Guarded, filled, must_write
 from gemmlab.lab.judge.judge import error_verdict
 from gemmlab.lab.submission.submission import Submission
 from gemmlab.problems.problem import Case
+
+if TYPE_CHECKING:
+    from gemmlab.lab.bench.job import Kernel
 
 # Checks that need a single launch, in one thread order.
 ONE_ORDER = ("uninitialized", "races", "global-races", "barriers", "warps", "copies", "clusters")
@@ -50,6 +52,8 @@ def contender(
     submission: Submission, artifact: Artifact, case: Case, name: str, precision: str | None
 ) -> Kernel:
     """Return the kernel, launched as for this case, as a contender of the benchmark."""
+    from gemmlab.lab.bench.job import Kernel
+
     call = call_of(submission, case)
     return Kernel(
         name=name,
