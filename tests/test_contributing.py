@@ -63,14 +63,26 @@ def copy(tmp_path):
 def test_a_rung(copy):
     target, run = copy
     assert len(carry_out("Add a rung", target)) == 2
-    climb = "from gemmlab.__main__ import main; main()"
-    listed = run(f"import sys; sys.argv[1:] = ['list']; {climb}")
+    climb = ("climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated")
+    listed, climbed = commands(run, ("list",), climb)
     assert "small-tiles" in listed
-    words = ["climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated"]
-    assert run(f"import sys; sys.argv[1:] = {words}; {climb}").count("pass") == 2
+    assert climbed.count("pass") == 2
     # What is demanded of every rung: its place, readings of hardware, a model, an explanation.
     chosen = "small-tiles or test_order or test_tiles or complete or was_read or has_a_model"
     run_tests(target, run, ("ladder", "readings", "traffic", "explain"), chosen)
+
+
+def commands(run, *given):
+    """Run commands of the copy's gemmlab, one after the other in one process: what each prints."""
+    return run(
+        "from gemmlab.cli.app import main\n"
+        f"for words in {given}:\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as ended:\n"
+        "        assert not ended.code\n"
+        "    print('\\0')\n"
+    ).split("\0\n")[:-1]
 
 
 def run_tests(target, run, names, chosen):
@@ -95,17 +107,16 @@ def test_a_problem(copy):
     target, run = copy
     assert len(set(carry_out("Add a problem", target))) == 4
     (target / "square.cu").write_text(SUBMISSION)
-
-    def gemmlab(*words):
-        return run(
-            f"import sys; sys.argv[1:] = {[*words]}; from gemmlab.__main__ import main; main()"
-        )
-
-    assert "square-naive" in gemmlab("list")
-    assert "pass" in gemmlab("climb", "square", "--size", "1000", "--device", "emulated")
-    assert "pass" in gemmlab("judge", "square.cu", "--emulated")
-    assert "square-naive" in gemmlab("explain", "square-naive", "--size", "1000")
-    gemmlab("export", "square", "-o", "exported")
+    listed, climbed, judged, explained, _ = commands(
+        run,
+        ("list",),
+        ("climb", "square", "--size", "1000", "--device", "emulated"),
+        ("judge", "square.cu", "--emulated"),
+        ("explain", "square-naive", "--size", "1000"),
+        ("export", "square", "-o", "exported"),
+    )
+    assert "square-naive" in listed and "square-naive" in explained
+    assert "pass" in climbed and "pass" in judged
     chosen = "square or complete or was_read or has_a_model"
     names = ("ladder", "problems", "kernels", "readings", "traffic", "explain")
     run_tests(target, run, names, chosen)
@@ -161,10 +172,12 @@ def test_a_memory_instruction(copy):
     launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
     loads = "smsp__inst_executed_op_global_ld.sum"
     expected = [2**32 - 1 - n for n in range(64)]
-    told = run(launch + f"    print(x.tolist(), result.counters[{loads!r}])")
-    assert told == f"{expected} 2\n" * 2
     checked = launch.replace("tier=tier", "tier=tier, check='all'")
-    assert run(checked + "    print(x.tolist(), result.findings)") == f"{expected} ()\n" * 2
+    told = run(
+        f"{launch}    print(x.tolist(), result.counters[{loads!r}])\n"
+        f"{checked}    print(x.tolist(), result.findings)"
+    )
+    assert told == f"{expected} 2\n" * 2 + f"{expected} ()\n" * 2
 
 
 PRODUCT = """
@@ -193,9 +206,9 @@ def test_an_architecture(copy):
 def test_a_precision(copy):
     target, run = copy
     assert len(set(carry_out("Add a precision", target))) == 3
-    words = ["climb", "--rungs", "bf16x9", "--size", "32", "--device", "emulated"]
-    climb = "from gemmlab.__main__ import main; main()"
-    assert "pass" in run(f"import sys; sys.argv[1:] = {words}; {climb}")
+    climb = ("climb", "--rungs", "bf16x9", "--size", "32", "--device", "emulated")
+    (climbed,) = commands(run, climb)
+    assert "pass" in climbed
     choose = "from gemmlab.linalg.planning.tiers import Case, choose"
     case = "Case(64, 64, 64, capability=(9, 0))"
     assert run(f"{choose}; print(choose('bf16x9', {case}).tier)") == "bf16x9\n"

@@ -68,6 +68,9 @@ def test_every_rung_is_right(name, shape, family, device):
     """Neighbours in the ladder have different layouts, and each rung another one per case.
 
     They share most of their code. On a GPU, each rung is run in all layouts.
+
+    The float32 rungs of gemm give equal bits (`test_every_gemm_rung_gives_the_bits_of_naive`), so
+    one in three is run with each further family of inputs.
     """
     layouts, case = problems.find(name).layouts, CASES.index((name, shape, family))
     rungs = [
@@ -76,6 +79,8 @@ def test_every_rung_is_right(name, shape, family, device):
         for turn, layout in enumerate(layouts)
         if device == "cuda" or (number + case + turn) % len(layouts) == 0
     ]
+    if name == "gemm" and family != problems.find(name).families[0] and device != "cuda":
+        rungs = [rung for n, rung in enumerate(rungs) if rung.launches or (n + case) % 3 == 0]
     if family == "wide":  # see `test_float16_parts_lose_wide_rows`
         rungs = [rung for rung in rungs if rung.launches is None or rung.name == "bf16x6"]
     sizes = dict(zip(problems.find(name).axes, shape, strict=True))
@@ -99,7 +104,7 @@ def test_float16_parts_lose_wide_rows(name):
 @pytest.mark.parametrize("layout", ["row", "course"])
 @pytest.mark.slow
 def test_the_stairs_give_the_same_bits_until_chains_are_short(layout):
-    shape = 132, 136, 200  # a remainder in every axis, several tiles of k
+    shape = 36, 40, 200  # a remainder in every axis, several tiles of k
     found = [examined(ladder.find(name, layout), shape) for name in FLOAT16_RUNGS]
     one_chain, short = found[:-2], found[-2:]
     for same in (one_chain, short):
@@ -141,7 +146,7 @@ def atomics(counted, space):
 
 @pytest.mark.parametrize("layout", ["row", "course"])
 # Whole blocks with a remainder in k, and edge blocks; more rows of blocks than one group.
-@pytest.mark.parametrize("shape", [(260, 392, 44), (1100, 136, 12)])
+@pytest.mark.parametrize("shape", [(260, 136, 44), (1100, 136, 12)])
 @pytest.mark.slow
 def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs("gemm")]

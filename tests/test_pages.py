@@ -43,6 +43,9 @@ def agrees(shown: str, printed: str) -> bool:
     return re.fullmatch("".join(parts), lines) is not None
 
 
+EXPLAINED: dict[str, str] = {}  # what commands of earlier pages and sessions printed
+
+
 class Shell:
     """Runs commands: gemmlab in this process, others in Bash, with this Python as `python`."""
 
@@ -50,11 +53,19 @@ class Shell:
         self._capsys, self._status = capsys, 0
 
     def run(self, command: str) -> str:
-        """Return what the command prints. `echo $?` prints the status of the one before."""
+        """Return what the command prints. `echo $?` prints the status of the one before.
+
+        What `gemmlab explain` prints depends on its arguments alone, so it runs once for each.
+        """
         if command == "echo $?":
             return str(self._status)
         first, _, rest = command.partition(" | ")
-        out = self._gemmlab(first) if first.startswith("gemmlab ") else self._bash(first, "")
+        if first in EXPLAINED:
+            out = EXPLAINED[first]
+        else:
+            out = self._gemmlab(first) if first.startswith("gemmlab ") else self._bash(first, "")
+        if first.startswith("gemmlab explain ") and "2>&1" not in first:
+            EXPLAINED[first] = out
         return self._bash(rest, out) if rest else out
 
     def _gemmlab(self, command: str) -> str:

@@ -15,13 +15,11 @@ NAMES = [
     rung.name for rung in ladder.rungs() if not rung.launches and not rung.arch
 ]  # for every GPU
 # A layout changes the addresses of a kernel, and an architecture what becomes of its PTX: each rung
-# is compiled in both layouts, and for one of two other architectures.
+# is compiled in both layouts, and the first rung of each kernel for one of two other architectures.
 OTHERS = [("row", "sm_80"), ("course", "sm_100a")]
-TARGETS = [
-    (name, *target)
-    for number, name in enumerate(NAMES)
-    for target in [("row", "sm_90a"), ("course", "sm_90a"), OTHERS[number % 2]]
-]
+TARGETS = [(name, layout, "sm_90a") for name in NAMES for layout in ("row", "course")]
+KERNELS = {rung.kernel: rung.name for rung in reversed(ladder.rungs()) if rung.name in NAMES}
+TARGETS += [(name, *OTHERS[n % 2]) for n, name in enumerate(KERNELS.values())]
 STATIC_SMEM = {"naive": 0, "uncoalesced": 0, "tile-1d": 4096, "tile-2d-4x4-bk32": 32768}
 STATIC_SMEM |= {"padded": 2 * 4 * 8 * 148, "warp-tile": 2 * 4 * 8 * 132}
 STATIC_SMEM |= dict.fromkeys(["double-buffer", "rasterized"], 2 * 2 * 4 * 8 * 132)

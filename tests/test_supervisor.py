@@ -203,7 +203,7 @@ def test_a_terminal_that_does_not_say_its_width_has_80_columns():
     assert "x" * 77 in text and "x" * 78 not in text
 
 
-@pytest.mark.parametrize("name", ["list", "judge", "emulate", "explain", "climb"])
+@pytest.mark.parametrize("name", ["list", "judge", "emulate", "climb"])
 @pytest.mark.slow
 def test_commands_are_never_silent(tmp_path, monkeypatch, name):
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
@@ -212,7 +212,6 @@ def test_commands_are_never_silent(tmp_path, monkeypatch, name):
     args = {
         "judge": [str(file), "--emulated"],
         "emulate": [str(file), "m=96", "n=96", "k=96", "--check", "all"],
-        "explain": ["naive", "--size", "64"],
         "climb": ["--size", "32", "--rungs", "naive", "--device", "emulated"],
     }
     code, text, gap = on_a_terminal([*COMMAND, name, *args.get(name, [])])

@@ -55,8 +55,9 @@ _DIRECTIVE_SIZES |= {"reqnctapercluster", "maxclusterrank"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 
 
-# A module takes about 25 bytes of memory per character of its text.
-MAX_CHARACTERS, MAX_MODULES = 16 << 20, 64
+# A module with its translated entries takes about 35 bytes of memory per character of its text. All
+# rungs of all ladders fit.
+MAX_CHARACTERS, MAX_MODULES = 16 << 20, 1024
 MODULES: Recent[str, Module] = Recent(
     MAX_CHARACTERS, lambda text: max(len(text), MAX_CHARACTERS // MAX_MODULES)
 )

@@ -92,6 +92,13 @@ def test_registers_of_ffmas_are_set_in_machine_code():
     plain = register_file.compiled("sm_90a")
     rules = {}
     for name, sequence in register_file.sequences(*register_file.banks(register_file.ffmas(plain))):
+        if name not in (
+            "one of each bank",
+            "three of one bank",
+            "12×8 products row by row, nothing kept",
+            "12×8 products in blocks of 2×2, a sum in the other bank",
+        ):
+            continue  # nvdisasm takes longer to start than to read the code
         loop = register_file.ffmas(register_file.rewritten(plain, sequence))
         rules[name] = lint(loop).cycles / len(loop)
         wanted = [f"R{x.c} R{x.a} R{x.b} R{x.c}" for x in sequence]
