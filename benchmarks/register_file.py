@@ -1,6 +1,6 @@
 """What an FFMA costs by the registers that it reads. Seconds of GPU time.
 
-    python -m benchmarks register-file benchmarks/h200/register-file.json
+    python -m benchmarks register-file benchmarks/h100/register-file.json
 
 Registers and reuse bits of a loop of FFMAs are set in its machine code. For each sequence: cycles
 per FFMA of a partition of a multiprocessor, with one, two and three warps in each of the four, and
@@ -30,6 +30,7 @@ from gemmlab.cubin.proof import disassemble, section
 from gemmlab.cubin.registers import effects
 from gemmlab.cubin.reorder import reuse
 from gemmlab.cubin.values import FFMA
+from gemmlab.report.markdown import table
 
 ROWS, COLUMNS, SPARE = 12, 8, 20  # factors, and more registers to choose from
 REPEATS, TURNS = 5, 200
@@ -190,4 +191,15 @@ def cycles(gpu: Gpu, kernel: Artifact, warps: int) -> float:
     return min(found) / (TURNS * ROWS * COLUMNS * REPEATS * warps)
 
 
-MEASUREMENT = Measurement(parts={"cycles": Rows(rows, ("sequence",))}, depth=2)
+def rules(record: Row) -> dict[str, str]:
+    """The table of sequences, with two warps in each partition."""
+    lines = [
+        [row["sequence"], f"{row['rule']:.2f}", f"{row['warps']['2']:.2f}"]
+        for row in record["cycles"]
+    ]
+    return {"register-file": table(["FFMAs", "cycles, by the rule", "measured"], lines)}
+
+
+MEASUREMENT = Measurement(
+    parts={"cycles": Rows(rows, ("sequence",))}, pages={"machine-code.md": rules}, depth=2
+)

@@ -1,9 +1,9 @@
 """`gemmlab.matmul` with its kernels for compute capability 8.0, on a later GPU. A minute.
 
-    python -m benchmarks sm80 benchmarks/h200/sm80.json
+    python -m benchmarks sm80 benchmarks/h100/sm80.json
 
 The driver translates the kernels' PTX for sm_80. Their results are those of an A100, their speed is
-not. TFLOPS: CUDA events, operands warm, in turn with torch.mm. Errors: the largest of an element,
+not. TFLOPS: CUDA graphs, operands warm, in turn with torch.mm. Errors: the largest of an element,
 in units of u = 2⁻²⁴ of |A||B|. Needs PyTorch and the CuTe DSL.
 """
 
@@ -20,7 +20,7 @@ from benchmarks import accuracy
 from benchmarks.gpu import Gpu, Work
 from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Row
-from benchmarks.timing import in_turn
+from benchmarks.timing import replays
 from gemmlab.compile.artifact import Artifact
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.arch.sm80 import SM80
@@ -67,11 +67,7 @@ def times(gpu: Gpu) -> Iterator[Row]:
             for name, precision in WAYS.items()
         }
         calls["sgemm"] = partial(gpu.torch.mm, a, b, out=c)
-        for call in calls.values():
-            for _ in range(3):
-                call()
-        runs = {name: partial(gpu.seconds, call) for name, call in calls.items()}
-        found = in_turn(runs, ROUNDS)
+        found = replays(gpu, calls, ROUNDS)
         rates = {x: round(2e-12 * n**3 / statistics.median(s), 2) for x, s in found.items()}
         yield {"n": n, "way": way, **rates}
 
@@ -95,7 +91,8 @@ def errors(gpu: Gpu) -> Iterator[Row]:
 def speed(record: Row) -> dict[str, str]:
     names = {"fp16x3": "`fp16x3`", "bf16x6": "`bf16x6`", "sgemm": "cuBLAS SGEMM"}
     rows = [row for row in record["times"] if row["way"] == "nn" and row["n"] > 512]
-    heads = ["TFLOPS on an H200, code for `sm_80`", *(f"{row['n']}³" for row in rows)]
+    card = "H200" if "H200" in record["gpu"] else "H100"
+    heads = [f"TFLOPS on an {card}, code for `sm_80`", *(f"{row['n']}³" for row in rows)]
     lines = [[label, *(f"{row[name]:.0f}" for row in rows)] for name, label in names.items()]
     return {"sm80": table(heads, lines)}
 

@@ -73,15 +73,15 @@ def show(
 
         changes = read(settings or ())
         artifact = load(kernel, entry=entry, arch=arch, layout=layout, settings=changes)
+        rung = rung_of(kernel, layout, settings) if is_rung(kernel) else None
         if ptx:
             print(artifact.ptx)
         elif stalls:
             from gemmlab.report import machine_code
 
-            rung = rung_of(kernel, layout, settings) if is_rung(kernel) else None
             print(machine_code.with_stalls(artifact, views.stalls(artifact, rung)))
         elif lint:
-            tables.console().print(tables.facts(views.machine_lint(artifact)))
+            tables.console().print(tables.facts(views.machine_lint(artifact, rung)))
         elif sass:
             print(views.sass(artifact))
         else:

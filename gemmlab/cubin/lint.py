@@ -133,7 +133,7 @@ def dispatch(queues: list[float], read: Sequence[float]) -> float:
     registers of each bank.
 
     queues: registers that each bank still has to deliver, one per cycle; updated. An instruction
-    collects its operands in _WINDOW cycles. Measured: benchmarks/h200/register-file.json.
+    collects its operands in _WINDOW cycles. Measured: benchmarks/h100/register-file.json.
     """
     for bank, registers in enumerate(read):
         queues[bank] += registers

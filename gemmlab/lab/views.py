@@ -9,11 +9,14 @@ from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.directive import Directive
 from gemmlab.compile.source import summary
+from gemmlab.core.figures import times
 from gemmlab.cubin import code, lint, loops, tools
 from gemmlab.errors import CompileError, InputError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.hardware.specs import GPUS, architecture
+from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Rung
+from gemmlab.lab.explain import readings
 from gemmlab.lab.explain.counted import launch
 from gemmlab.lab.explain.stalls import Stalls, measured, predicted
 
@@ -66,11 +69,12 @@ def stalls(artifact: Artifact, rung: Rung | None) -> Stalls:
     )
 
 
-def machine_lint(artifact: Artifact) -> dict[str, str]:
+def machine_lint(artifact: Artifact, rung: Rung | None = None) -> dict[str, str]:
     """Return what the kernel's inner loop costs to issue, as named texts.
 
-    Raises CompileError if there is no machine code, and InputError for an architecture to which the
-    rule does not apply.
+    With `rung`, whose kernel it is, also the measured rate of the largest product that was read on
+    hardware. Raises CompileError if there is no machine code, and InputError for an architecture to
+    which the rule does not apply.
     """
     arch = architecture(artifact.arch)
     if arch.fp32_lanes != _LANES:
@@ -87,16 +91,26 @@ def machine_lint(artifact: Artifact) -> dict[str, str]:
             f", {share * gpu.fp32_tflops:.1f} TFLOPS on {gpu.name}" if gpu else ""
         )
 
-    others = ", ".join(f"{count} {opcode}" for opcode, count in found.others)
     ahead = found.distances
-    return {
+    facts = {
         "inner loop": f"{found.instructions} instructions, {found.ffmas} of them FFMA",
-        "others": others or "none",
-        "issue bound": rate(found.issue_bound),
-        "register reads": f"{found.fresh} FFMAs find no operand in the reuse cache; "
-        f"{found.missed} read a register again that the FFMA before read",
-        "results": f"{found.alike} FFMAs write to the bank of the FFMA before",
-        "register bound": f"{found.cycles} cycles: {rate(found.register_bound)}",
+        "others": ", ".join(f"{count} {opcode}" for opcode, count in found.others) or "none",
+    }
+    if found.ffmas:
+        facts |= {
+            "issue bound": rate(found.issue_bound),
+            "register reads": f"{found.fresh} FFMAs find no operand in the reuse cache; "
+            f"{found.missed} read a register again that the FFMA before read",
+            "results": f"{found.alike} FFMAs write to the bank of the FFMA before",
+            "register bound": f"{found.cycles} cycles: {rate(found.register_bound)}",
+        }
+    own = rung and (rung.problem, label(rung), rung.layout)
+    if own and gpu and (read := readings.largest(*own, gpu.name)):
+        facts["measured"] = (
+            f"{read.tflops / read.peak_tflops:.1%} of the FP32 peak, {read.tflops:.1f} TFLOPS on "
+            f"{read.device} at {times(read.shape)}"
+        )
+    return facts | {
         "one warp alone": f"{found.alone} cycles, with {found.stalled} from stall counts; "
         f"{found.waits} instructions wait for data, {found.yields} yield",
         "shared loads": f"{len(ahead)}, used after {min(ahead)} cycles or more, "

@@ -348,8 +348,8 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
     )
     if counted.loop:
         yield _loop(counted.loop)
-    if e.measured:
-        yield _measured(e.measured)
+    for device in dict.fromkeys(r.device for r in e.measured):
+        yield _measured(device, [r for r in e.measured if r.device == device])
     if e.stalls:
         yield f"Resident warps, {e.stalls.about}: {listed(e.stalls.reasons)}."
 
@@ -373,7 +373,7 @@ def _device_memory(e: Explanation) -> str:
     )
 
 
-def _measured(readings: Sequence[Reading]) -> RenderableType:
+def _measured(device: str, readings: Sequence[Reading]) -> RenderableType:
     rows = [
         (
             f"{r.rung} {times(r.shape)}",
@@ -387,9 +387,8 @@ def _measured(readings: Sequence[Reading]) -> RenderableType:
         )
         for r in readings
     ]
-    name = f"measured, {readings[0].device}"
     headings = (
-        name,
+        f"measured, {device}",
         "from L1",
         "hits",
         "from L2",

@@ -11,7 +11,7 @@ from gemmlab.core import figures
 from gemmlab.cubin.lint import Lint
 from gemmlab.kernels import ladder
 from gemmlab.lab import metrics
-from gemmlab.lab.bench.record import Record
+from gemmlab.lab.bench.record import IEEE, Record
 from gemmlab.lab.explain.readings import Reading
 from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.report.markdown import table
@@ -33,19 +33,25 @@ REASONS = (
     *("MIO throttle", "LG throttle", "math pipe throttle", "dispatch stall"),
 )
 _LEAST_STALL = 0.05
+_LIBRARIES = {"cub": "CUB", "torch": "PyTorch"}
 Cases = Mapping[str, Sequence[Record]]  # the records of one case, by a heading
 
 
 def ladder_by_case(cases: Cases) -> str:
     """Return a table of times with percent of cuBLAS, and one of TFLOPS with percent of the peak: a
-    row per rung, a column per case.
+    row per rung of CUDA cores, a column per case.
 
     Cases are headings such as "H100, 4096³, course". A rung has one row for both layouts.
     """
     found = {
         heading: {any_layout(r.kernel): r for r in records} for heading, records in cases.items()
     }
-    names = dict.fromkeys(name for own in found.values() for name in own if _is_rung(name))
+    names = dict.fromkeys(
+        name
+        for own in found.values()
+        for name, record in own.items()
+        if _is_rung(name) and record.precision == IEEE
+    )
     names = dict.fromkeys(sorted(names, key=[rung.name for rung in ladder.rungs()].index))
 
     def times(record: Record, own: Mapping[str, Record]) -> str:
@@ -212,6 +218,26 @@ def steps(records: Sequence[Record], taught: Mapping[str, str], baseline: str) -
     return table(headings, rows)
 
 
+def beside(cases: Cases, baseline: str) -> str:
+    """Return a row per kernel, libraries last, and a column per case: its time, and its speed in
+    percent of the baseline's."""
+    found = {label: {r.kernel: r for r in records} for label, records in cases.items()}
+    names = dict.fromkeys(name for own in found.values() for name in own)
+    order = [rung.name for rung in ladder.rungs(next(iter(cases.values()))[0].problem)]
+    rows = [
+        [
+            f"`{name}`" if name in order else _LIBRARIES.get(name, name),
+            *(
+                f"{figures.seconds(own[name].gpu_median_s)}, "
+                f"{_percent(100 * own[baseline].gpu_median_s / own[name].gpu_median_s)}"
+                for own in found.values()
+            ),
+        ]
+        for name in sorted(names, key=lambda name: [*order, name].index(name))
+    ]
+    return table(["kernel", *found], rows)
+
+
 def stairs(records: Sequence[Record]) -> str:
     """Return a row per kernel of one case, its cuBLAS first: speed and largest error."""
     order = ["cublas", *(rung.name for rung in ladder.rungs())]
@@ -229,6 +255,26 @@ def stairs(records: Sequence[Record]) -> str:
         if name in own
     ]
     return table(["kernel", "what it changes", "time", "TFLOPS", "of cuBLAS", "error, u"], rows)
+
+
+def beside_cublas(cases: Cases, rung: str) -> str:
+    """Return a row per case: the TFLOPS of cuBLAS and of a rung, cold and back to back.
+
+    Of several runs of a case, the fastest counts.
+    """
+    rows = []
+    for label, records in cases.items():
+        cells = []
+        for field in ("gpu_median_s", "batch_mean_s"):
+            library, kernel = (
+                min(getattr(record, field) for record in records if record.kernel == name)
+                for name in ("cublas", rung)
+            )
+            cells += [f"{records[0].flops / time / 1e12:.1f}" for time in (library, kernel)]
+            cells.append(_percent(100 * library / kernel))
+        rows.append([label, *cells])
+    headings = ["size", "cuBLAS, cold", f"`{rung}`", "of cuBLAS"]
+    return table([*headings, "cuBLAS, back to back", *headings[2:]], rows)
 
 
 def _is_rung(name: str) -> bool:

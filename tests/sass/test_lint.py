@@ -205,10 +205,19 @@ def shown(*options):
 def test_show_lint_of_a_rung_and_of_a_file(capsys, tmp_path):
     file = tmp_path / "k.cu"
     file.write_text('extern "C" __global__ void f(float *x) { *x = *x * *x + 1.0f; }')
-    for what in ("float4", str(file)):
+    for what, is_measured in (("float4", True), (str(file), False)):
         assert shown(what, "--sass", "--lint") == 0
         out = capsys.readouterr().out
         assert "issue bound" in out and "TFLOPS on H200" in out and "FFMA" in out
+        assert is_measured == ("TFLOPS on NVIDIA H200 at 4096×4096×4096" in " ".join(out.split()))
+
+
+@pytest.mark.slow
+def test_show_lint_of_a_loop_without_ffmas_has_no_bound(capsys):
+    assert shown("sum:vectorized", "--sass", "--lint") == 0
+    out = capsys.readouterr().out
+    assert "0 of them FFMA" in out and "one warp alone" in out
+    assert "bound" not in out and "TFLOPS" not in out
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,9 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
         rows=compare(counted_traffic, counted) if counted and counted_traffic else (),
         caches=_caches(subject, gpu, counted) if counted else None,
         device_memory=_device_memory(subject, gpu, resident),
-        measured=readings(problem.name, label(rung), rung.layout) if problem and rung else (),
+        measured=readings(problem.name, label(rung), rung.layout, gpu.name)
+        if problem and rung
+        else (),
         stalls=stalls.measured(artifact),
         advice=_advice(artifact, counted, resident, problem.name if problem else ""),
         notes=tuple(notes),

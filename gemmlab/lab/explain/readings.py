@@ -1,4 +1,4 @@
-"""Nsight Compute's cache measurements for some rungs, stored beside this file."""
+"""Nsight Compute's cache measurements, stored beside this file: a file for each GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmlab import problems
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.hardware import specs
 
-_FILE = "caches-h200.json"
+_FILES = ("caches-h200.json", "caches-h100.json")
 CUBLAS = "cublas"  # named as a rung
 _COMPANIONS = ("naive", "float4", CUBLAS)  # shown with every rung, for comparison
 
@@ -44,32 +44,49 @@ class Reading:
         return self.flops / (self.dram_bytes + self.dram_written)
 
 
-def readings(problem: str, rung: str, layout: str) -> tuple[Reading, ...]:
-    """Return the readings of a rung in a layout, then those of `_COMPANIONS` at the same shapes."""
+def readings(problem: str, rung: str, layout: str, gpu: str) -> tuple[Reading, ...]:
+    """Return a reading of a rung for each shape, then those of `_COMPANIONS` on the same GPU.
+
+    Of several GPUs the one named `gpu` comes first: another's reading is returned for shapes that
+    were not read on it.
+    """
     made = [r for r in all_readings(problem) if r.layout == layout]
-    own = [r for r in made if r.rung == rung]
-    shapes = [r.shape for r in own]
-    others = [r for r in made if r.rung in _COMPANIONS and r.shape in shapes]
+    product = specs.gpu(gpu)
+    ordered = sorted(made, key=lambda r: specs.gpu(r.device) != product)
+    own: list[Reading] = []
+    for reading in ordered:
+        if reading.rung == rung and reading.shape not in [r.shape for r in own]:
+            own.append(reading)
+    places = [(r.device, r.shape) for r in own]
+    others = [r for r in ordered if r.rung in _COMPANIONS and (r.device, r.shape) in places]
     return (*own, *(r for r in others if r.rung != rung))
+
+
+def largest(problem: str, rung: str, layout: str, gpu: str) -> Reading | None:
+    """Return the reading of a rung's largest shape, of those that `readings` returns."""
+    own = [r for r in readings(problem, rung, layout, gpu) if r.rung == rung]
+    return max(own, key=lambda r: r.flops, default=None)
 
 
 def all_readings(problem: str) -> tuple[Reading, ...]:
     """Return the readings of all rungs of a problem, and of cuBLAS if it was read."""
-    document = _document()
-    made = [r for r in document["readings"] if r["problem"] == problem]
-    return tuple(_reading(document["gpu"], r) for r in made)
+    return tuple(
+        _reading(document["gpu"], one)
+        for document in _documents()
+        for one in document["readings"]
+        if one["problem"] == problem
+    )
 
 
 @cache
-def _document() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+def _documents() -> list[dict[str, Any]]:
+    folder = resources.files(__package__)
+    return [json.loads(folder.joinpath(name).read_text(encoding="utf-8")) for name in _FILES]
 
 
 def _reading(device: str, raw: dict[str, Any]) -> Reading:
     counters, gpu = raw["counters"], specs.gpu(device)
-    assert gpu, f"{_FILE} is from a GPU that is not in the table"
+    assert gpu, f"{device} is not in the table of GPUs"
     # Loads, and asynchronous copies to shared memory (LDGSTS).
     sectors, hits = (
         sum(counters.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", 0) for op in ops)

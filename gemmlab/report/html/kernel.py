@@ -245,7 +245,7 @@ def _roofline(e: Explanation) -> list[Part]:
     ]
     rows += [
         {
-            "name": f"measured, {_size(r.shape)}",
+            "name": f"measured, {_size(r.shape)}, {r.device}",
             "FLOP/byte": r.intensity,
             "TFLOPS": r.tflops,
             "kind": "measured",
