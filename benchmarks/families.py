@@ -73,6 +73,20 @@ def cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
     return np.hstack([a, -np.where(np.abs(a) < 2**-12, 0, a)]), np.vstack([b, b])
 
 
+def gradients(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
+    """Gradients of m features for k tokens, a few of them far larger, by activations."""
+    a = rng.standard_normal((m, k)) * np.exp2(rng.standard_normal((m, k)) - 12)
+    a[:, :: max(k // 8, 1)] *= 2.0**12
+    return a.astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+
+
+def softmax_gradients(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
+    """Probabilities of k classes minus one for the right class, by embeddings."""
+    p = np.exp(1.5 * rng.standard_normal((m, k)) - 9.5)
+    p[np.arange(m), rng.integers(0, k, m)] -= 1
+    return p.astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+
+
 FAMILIES: dict[str, Family] = {
     "normal": lambda rng, m, n, k: (specks(rng, m, k), specks(rng, k, n)),
     "one-hot": lambda rng, m, n, k: (one_hot(rng, m, k), specks(rng, k, n)),
@@ -92,4 +106,6 @@ FAMILIES: dict[str, Family] = {
     "large meets small": large_meets_small,
     "one wide row": one_wide_row,
     "cancelling": cancelling,
+    "gradients": gradients,
+    "softmax gradients": softmax_gradients,
 }

@@ -8,10 +8,12 @@ import numpy as np
 
 from gemmlab.kernels.gemm.sm90.config import (
     EMPTY_RISK,
+    LOW,
     NOT_FINITE_RISK,
     WIDE_COUNT,
     WIDE_EVERY,
     WIDE_LEAST,
+    WIDE_SHORTFALL,
     Scheme,
 )
 
@@ -23,13 +25,23 @@ class PackedRows:
     parts: np.ndarray  # (parts, vectors, depth), uint16: the bits
     unscale: np.ndarray  # (vectors,), int32: exponent that undoes the scale
     risk: np.ndarray  # (vectors,), int32: elements that lose bits, or why none is counted
+    shortfall: np.ndarray  # (vectors,), int32: see `config`; 0 if none is counted
 
     @property
     def status(self) -> tuple[int, int]:
         """What packing adds to the matrix's two counts."""
-        wide = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
+        depth = self.parts.shape[2]
+        wide = (self.risk > WIDE_LEAST + depth // WIDE_EVERY) & (
+            self.shortfall > WIDE_SHORTFALL * depth
+        )
         at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
         return at_risk, int((self.risk == NOT_FINITE_RISK).sum())
+
+    @property
+    def words(self) -> np.ndarray:
+        """(vectors,), uint64: the array `risk` of the kernels."""
+        marked = self.risk.astype(np.int64) + (self.shortfall.astype(np.int64) << 32)
+        return marked.view(np.uint64)
 
     def sum(self, scheme: Scheme) -> np.ndarray:
         """The matrix that the parts represent, in float64."""
@@ -48,7 +60,11 @@ def pack(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> PackedRo
     scale = np.where(finite & (magnitude > 0), scheme.peak - (exponent - 1), 0)
     kept = np.where(finite[:, None], matrix, np.float32(0)).astype(np.float64)
     rest = np.ldexp(kept, scale[:, None]).astype(np.float32)
-    at_risk = (rest != 0) & (np.abs(rest) < np.float32(2.0**scheme.floor))
+    low = np.abs(rest) < np.float32(2.0**scheme.floor)
+    at_risk = (rest != 0) & low
+    below = scheme.peak - (np.frexp(rest)[1] - 1)
+    shortfall = np.where(low, LOW, below).sum(axis=1) * (scheme.doubt > 0)
+    shortfall = np.where(finite & (magnitude > 0), shortfall, 0)
     parts, value = [], rest
     for part in range(scheme.parts):
         if scheme.has_ties and part == scheme.parts - 1:  # ties go away from zero
@@ -58,7 +74,8 @@ def pack(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> PackedRo
         rest = rest - as_float32(parts[-1], scheme.dtype)
     risk = np.where(magnitude > 0, at_risk.sum(axis=1), EMPTY_RISK)
     risk = np.where(finite, risk, NOT_FINITE_RISK)
-    return PackedRows(np.stack(parts), (-scale).astype(np.int32), risk.astype(np.int32))
+    counts = (risk.astype(np.int32), shortfall.astype(np.int32))
+    return PackedRows(np.stack(parts), (-scale).astype(np.int32), *counts)
 
 
 def one_way(values: np.ndarray, way: str) -> np.ndarray:

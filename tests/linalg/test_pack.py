@@ -11,7 +11,15 @@ from emulation import DeviceImage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, SCHEMES, WIDE_COUNT, PackConfig, Scheme
+from gemmlab.kernels.gemm.sm90.config import (
+    BF16X6,
+    FP16X3,
+    LOW,
+    SCHEMES,
+    WIDE_COUNT,
+    PackConfig,
+    Scheme,
+)
 from gemmlab.linalg import reference
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import PlannedLaunch
@@ -103,6 +111,32 @@ def test_a_vector_with_many_elements_at_risk_is_wide() -> None:
     assert reference.pack(rows, FP16X3).status == (2999 + 19 + 20 + WIDE_COUNT * 2, 0)
 
 
+@pytest.mark.parametrize(("bits", "wide"), [(16, False), (17, True)])
+def test_a_vector_is_not_wide_if_its_other_elements_are_large_enough(bits: int, wide: bool) -> None:
+    row = np.full((1, 1000), 2.0**-bits, np.float32)
+    row[:, :150] = 2.0**-20
+    row[:, -1] = 1.0
+    found = reference.pack(row, FP16X3)
+    assert found.shortfall.tolist() == [150 * LOW + 849 * bits]
+    assert found.status == (150 + WIDE_COUNT * wide, 0)
+
+
+@given(SEEDS)
+def test_shortfalls_bound_what_the_terms_add_up_to(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    depth = int(rng.integers(1, 200))
+    pair = np.exp2(rng.uniform(0, 17, (2, 1)) * rng.standard_normal((2, depth)))
+    pair[rng.random((2, depth)) < rng.choice([0, 0.2, 0.6], (2, 1))] = 0
+    if rng.random() < 0.5:  # as far from the bound as an order can be
+        pair = np.sort(pair, axis=1) * 1.0
+        pair[1] = pair[1, ::-1]
+    packed = reference.pack(pair.astype(np.float32), FP16X3)
+    a, b = np.ldexp(pair.astype(np.float32).astype(float), -packed.unscale[:, None])
+    exponent = 2 * FP16X3.peak - packed.shortfall.sum() / depth
+    if exponent >= 0:
+        assert a @ b >= depth * 2.0**exponent * (1 - 1e-9)
+
+
 def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
     rows = np.array([[1.0, np.inf], [np.nan, 1.0], [1.0, 2.0]], np.float32)
     expected = reference.pack(rows, FP16X3)
@@ -139,8 +173,8 @@ class Target:
             reference.as_float32(bits, packed.scheme.dtype) for bits in (out, expected.parts)
         )
         assert np.array_equal(values, wanted)
-        for name, per_vector in (("unscale", expected.unscale), ("risk", expected.risk)):
-            written = self.raw[packed.offsets[name] :].view(np.int32)[: packed.vectors]
+        for name, per_vector in (("unscale", expected.unscale), ("risk", expected.words)):
+            written = self.raw[packed.offsets[name] :].view(per_vector.dtype)[: packed.vectors]
             assert np.array_equal(written, per_vector)
         counted = self.raw[: plan.STATUS_BYTES].view(np.uint64)
         assert tuple(counted.tolist()) == expected.status

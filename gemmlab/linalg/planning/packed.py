@@ -42,7 +42,7 @@ class Packed:
     def __post_init__(self) -> None:
         # A pitch has whole lines, and `padded` whole 1024 bytes, so every array is aligned.
         exponents = 4 * self.batch * self.padded
-        peaks = ALIGNMENT + 2 * exponents
+        peaks = ALIGNMENT + 3 * exponents  # "risk" takes 8 bytes per vector
         out = peaks + exponents * self.chunks
         self.offsets = {
             "status": 0,

@@ -32,8 +32,8 @@ POINTERS = {
     "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
     "unscale_b": ("int32", "input"),
-    "risk_a": ("int32", "input"),
-    "risk_b": ("int32", "input"),
+    "risk_a": ("uint64", "input"),
+    "risk_b": ("uint64", "input"),
     "status_a": ("uint64", "input"),
     "status_b": ("uint64", "input"),
     "totals_c": ("float32", "output"),
@@ -187,6 +187,7 @@ def kernel(
     most_risk: Uint64,
     most_doubts: Uint64,
     doubt: Float32,
+    per_depth: Float32,
     config: cutlass.Constexpr,
 ):
     BM, BN, TILES, PARTS = config.block_m, config.block_n, config.tiles, config.scheme.parts
@@ -221,7 +222,7 @@ def kernel(
     own_totals = totals.totals_of(totals_c, thread, config)
     TOTAL = config.total_k // LINE  # k-tiles
     scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-    risks = (risk_a, risk_b, doubts, doubted, doubt)
+    risks = (risk_a, risk_b, doubts, doubted, doubt, per_depth)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
 
     k_tiles = cute.ceil_div(k, LINE)

@@ -21,11 +21,15 @@ STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of `pack_deep`
 REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
 VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
-# A vector is wide if more than WIDE_LEAST + depth // WIDE_EVERY of its elements are at risk. Each
-# wide vector adds WIDE_COUNT to the count of elements at risk, more than any matrix has elements.
-WIDE_LEAST, WIDE_EVERY = 8, 256
+# The shortfall of a vector is the sum, over its elements, of how many powers of two they lie below
+# `peak`. An element at risk, or 0, counts as LOW.
+LOW = 40
+# A vector is wide if more than WIDE_LEAST + depth // WIDE_EVERY of its elements are at risk, and
+# its shortfall is above WIDE_SHORTFALL per element. Each wide vector adds WIDE_COUNT to the count
+# of elements at risk, more than any matrix has elements.
+WIDE_LEAST, WIDE_EVERY, WIDE_SHORTFALL = 8, 256, 20
 WIDE_COUNT = 2**40
-# The risk of vectors that have no elements at risk to count.
+# The number of elements at risk of vectors that have none to count.
 NOT_FINITE_RISK, EMPTY_RISK = -1, -2
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
 
@@ -42,11 +46,18 @@ class Scheme:
     short. Every `total_k` of k the sums move from registers to memory; 0 means never. If many
     elements are at risk, the `fallback` computes a product that named no scheme.
 
-    A sum of products of scaled elements is doubtful if its magnitude is less than `doubt` times the
-    number of elements at risk in its row of A and its column of B. An element at risk loses up to
-    2^-25, and its factor is below 2^15. So all other sums lose less than 2^-21, or 8 u, of the sum
-    of their terms' magnitudes. That is for sums of 64 terms; longer ones may lose more, shorter
-    ones less. 0: no sum is doubtful.
+    A sum of products of scaled elements is doubtful if its terms' magnitudes may add up to less
+    than `doubt` times the number of elements at risk in its row of A and its column of B. An
+    element at risk loses up to 2^-25, and its factor is below 2^15. So all other sums lose less
+    than 2^-21, or 8 u, of the sum of their terms' magnitudes. That is for sums of 64 terms; longer
+    ones may lose more, shorter ones less. 0: no sum is doubtful.
+
+    The magnitudes add up to at least the magnitude of the sum, and to at least k·2^(2·peak - s),
+    where s is the mean over k of the shortfalls of the row and the column, if s is at most 2·peak.
+    Let both elements of a fraction 1 - f of the terms be neither at risk nor 0, and t be the mean
+    of their shortfalls. These terms add up to at least (1 - f)·k·2^(2·peak - t), because an
+    arithmetic mean is at least the geometric mean. Each of the others counts at least LOW, and t is
+    at most 2·(peak - floor), which is LOW - 6: so s ≥ t + 6·f, and 2^(-6·f) ≤ 1 - f for f ≤ 0.9.
     """
 
     name: str

@@ -25,11 +25,12 @@ class Output(NamedTuple):
     unscale_b: cute.Pointer  # … of each column of B
     item_stride_a: Int32  # 1; 0 if all items of the batch share A
     item_stride_b: Int32
-    risk_a: cute.Pointer  # elements at risk in each row of A; negative: none
-    risk_b: cute.Pointer  # … in each column of B
+    risk_a: cute.Pointer  # number at risk, and shortfall, of each row of A; see `pack`
+    risk_b: cute.Pointer  # … of each column of B
     doubts: cute.Pointer  # a bit per element of C, for those that `repair` computes
     doubted: cute.Pointer  # their number
     doubt: Float32  # see `Scheme`
+    per_depth: Float32  # 1/k
 
 
 @cute.jit
@@ -142,9 +143,18 @@ def store(
 
 @cute.jit
 def leave_doubtful(
-    sums: cute.Tensor, coords: cute.Tensor, output: Output, tile: tuple, corner: tuple, sizes: tuple
+    sums: cute.Tensor,
+    coords: cute.Tensor,
+    output: Output,
+    tile: tuple,
+    corner: tuple,
+    sizes: tuple,
+    peak: cutlass.Constexpr,
 ) -> None:
-    """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`."""
+    """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
+
+    Shortfalls are read only if a sum of the thread is small: that is rare.
+    """
     m, n = sizes
     item, _, _ = tile
     row0, col0 = corner
@@ -154,18 +164,18 @@ def leave_doubtful(
     most_a = cute.make_rmem_tensor(2, Int32)
     most_b = cute.make_rmem_tensor((2, pairs), Int32)
     for r in cutlass.range_constexpr(2):
-        most_a[r] = rA[row0 + coords[(0, r, 0), 0, 0][0]]
+        most_a[r] = Int32(rA[row0 + coords[(0, r, 0), 0, 0][0]])
     for e in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
-            most_b[e, j] = rB[col0 + coords[(e, 0, j), 0, 0][1]]
-    doubtful = Boolean(False)
+            most_b[e, j] = Int32(rB[col0 + coords[(e, 0, j), 0, 0][1]])
+    has_small = Boolean(False)
     for r in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
             for e in cutlass.range_constexpr(2):
                 limit = limit_of(most_a[r], most_b[e, j], output.doubt)
                 value = sums[(e, r, j), 0, 0]
-                doubtful = doubtful or cutlass.max(value, -value) < limit
-    if doubtful:
+                has_small = has_small or cutlass.max(value, -value) < limit
+    if has_small:
         words = cute.ceil_div(n, 32)
         for r in cutlass.range_constexpr(2):
             for j in cutlass.range_constexpr(pairs):
@@ -175,10 +185,12 @@ def leave_doubtful(
                     limit = limit_of(most_a[r], most_b[e, j], output.doubt)
                     value = sums[(e, r, j), 0, 0]
                     if cutlass.max(value, -value) < limit and row < m and col < n:
-                        sums[(e, r, j), 0, 0] = Float32(0)
-                        word = (Int64(item) * m + row) * words + col // 32
-                        atomics.add(output.doubts + word, Uint32(1) << (col % 32))
-                        atomics.add(output.doubted, Uint64(1))
+                        known = least_magnitude(rA[row], rB[col], output.per_depth, peak)
+                        if known < limit * output.per_depth:
+                            sums[(e, r, j), 0, 0] = Float32(0)
+                            word = (Int64(item) * m + row) * words + col // 32
+                            atomics.add(output.doubts + word, Uint32(1) << (col % 32))
+                            atomics.add(output.doubted, Uint64(1))
 
 
 @cute.jit
@@ -191,8 +203,21 @@ def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
 
 
 @cute.jit
+def least_magnitude(
+    risk_a: Uint64, risk_b: Uint64, per_depth: Float32, peak: cutlass.Constexpr
+) -> Float32:
+    """A lower bound of the mean of a sum's terms' magnitudes, or 0; see `Scheme`."""
+    mean = Float32(Int32(risk_a >> 32) + Int32(risk_b >> 32)) * per_depth
+    exponent = 2 * peak - 1 - Int32(mean)  # Int32 rounds the mean down
+    least = power(exponent)
+    if exponent < 0:
+        least = Float32(0)
+    return least
+
+
+@cute.jit
 def limit_of(risk_a: Int32, risk_b: Int32, doubt: Float32) -> Float32:
-    """A sum below this is doubtful; 0 if a vector is empty or not finite."""
+    """A sum below this may be doubtful; 0 if a vector is empty or not finite."""
     limit = Float32(risk_a + risk_b) * doubt
     if risk_a < 0 or risk_b < 0:
         limit = Float32(0)
@@ -231,6 +256,7 @@ def finish_tile(
     wide_d = wide_d and output.column_d == 1
     if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
         if output.doubt > 0:
-            leave_doubtful(sums, coords, output, tile, (row0, col0), sizes)
+            peak = config.scheme.peak
+            leave_doubtful(sums, coords, output, tile, (row0, col0), sizes, peak)
     unscale(sums, coords, (row0, col0), (uA, uB), output.alpha)
     store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))

@@ -58,8 +58,8 @@ POINTERS = {
     "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
     "unscale_b": ("int32", "input"),
-    "risk_a": ("int32", "input"),
-    "risk_b": ("int32", "input"),
+    "risk_a": ("uint64", "input"),
+    "risk_b": ("uint64", "input"),
     "status_a": ("uint64", "input"),
     "status_b": ("uint64", "input"),
     "totals_c": ("float32", "output"),
@@ -289,6 +289,7 @@ def kernel(
     most_risk: Uint64,
     most_doubts: Uint64,
     doubt: Float32,
+    per_depth: Float32,
     config: cutlass.Constexpr,
 ):
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
@@ -323,7 +324,7 @@ def kernel(
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-        risks = (risk_a, risk_b, doubts, doubted, doubt)
+        risks = (risk_a, risk_b, doubts, doubted, doubt, per_depth)
         added = (d, row_d, column_d, batch_d)
         output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
         consume(ring, work, output, totals_c, group, config)

@@ -16,9 +16,9 @@ the matrix's pitch is.
 |---------|---------|-----------------------------------------------------------------------------|
 | out     | element | parts (batch, part, line, pitch); lines are contiguous                      |
 | unscale | vector  | exponent of the power of two that undoes the scale                          |
-| risk    | vector  | number of elements too small relative to the largest to keep all bits;      |
-|         |         | -1 if the vector has an infinity or a NaN, and its parts are then 0; -2 if  |
-|         |         | all its elements are 0                                                      |
+| risk    | vector  | lower half: number of elements too small relative to the largest to keep    |
+|         |         | all bits; upper half: the shortfall (see `config`). -1 if the vector has an |
+|         |         | infinity or a NaN, and its parts are then 0; -2 if all its elements are 0   |
 | status  | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of them;  |
 |         |         | [1] += vectors with an infinity or a NaN                                    |
 
@@ -29,12 +29,13 @@ Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so ea
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, Int64, Uint64, cute
+from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import (
     EMPTY_RISK,
+    LOW,
     NOT_FINITE_RISK,
     PACK_WARPS,
     STRIP,
@@ -42,6 +43,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     WIDE_COUNT,
     WIDE_EVERY,
     WIDE_LEAST,
+    WIDE_SHORTFALL,
 )
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
@@ -51,7 +53,7 @@ POINTERS = {
     "x": ("float32", "input"),
     "out": ("uint16", "output"),
     "unscale": ("int32", "output"),
-    "risk": ("int32", "output"),
+    "risk": ("uint64", "output"),
     "status": ("uint64", "accumulator"),
 }
 
@@ -107,31 +109,43 @@ def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.
     simt.element(unscale, at)[0] = -scale
     if scale >= NOT_FINITE:
         simt.element(unscale, at)[0] = Int32(0)
-        simt.element(risk, at)[0] = Int32(EMPTY_RISK)
+        simt.element(risk, at)[0] = Uint64(Int64(EMPTY_RISK))
     if scale == NOT_FINITE:
-        simt.element(risk, at)[0] = Int32(NOT_FINITE_RISK)
+        simt.element(risk, at)[0] = Uint64(Int64(NOT_FINITE_RISK))
         atomics.add(status + 1, Uint64(1))
 
 
 @cute.jit
-def count_risk(before: Int32, count: Int32, depth: Int32, status: cute.Pointer) -> None:
-    """Add `count` elements at risk to the matrix's count; their vector had `before` of them.
+def risk_word(count: Int32, shortfall: Int32) -> Uint64:
+    """What `risk` holds of a vector, or of a part of it: such words add up."""
+    return Uint64(shortfall) << 32 | Uint64(count)
 
-    The call that takes a vector past the limit also counts it as wide.
+
+@cute.jit
+def is_wide(word: Uint64, depth: Int32) -> Boolean:
+    """Whether a vector is wide. Once it is, it stays so when the words of other parts are added."""
+    many = Int32(word) > WIDE_LEAST + depth // WIDE_EVERY
+    return many and Int32(word >> 32) > WIDE_SHORTFALL * depth
+
+
+@cute.jit
+def count_risk(before: Uint64, word: Uint64, depth: Int32, status: cute.Pointer) -> None:
+    """Add the elements at risk in `word` to the matrix's count; their vector had `before`.
+
+    The call that makes a vector wide also counts it as wide.
     """
-    most = WIDE_LEAST + depth // WIDE_EVERY
-    added = Uint64(count)
-    if before <= most and before + count > most:
+    added = word & Uint64(0xFFFFFFFF)
+    if is_wide(before + word, depth) and not is_wide(before, depth):
         added += Uint64(WIDE_COUNT)
-    if count > 0:
+    if added > 0:
         atomics.add(status, added)
 
 
 @cute.jit
-def add_risk(risk: cute.Pointer, count: Int32, depth: Int32, status: cute.Pointer) -> None:
-    """Add one block's count of a vector's elements at risk."""
-    before = cute.arch.atomic_add(risk, count, sem="relaxed", scope="gpu")
-    count_risk(before, count, depth, status)
+def add_risk(risk: cute.Pointer, word: Uint64, depth: Int32, status: cute.Pointer) -> None:
+    """Add what one block has found of a vector's elements."""
+    before = cute.arch.atomic_add(risk, word, sem="relaxed", scope="gpu")
+    count_risk(before, word, depth, status)
 
 
 @cute.jit
@@ -170,7 +184,10 @@ def pack_four(
     step: Int64,
     config: cutlass.Constexpr,
 ) -> None:
-    """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
+    """Write the parts of four elements to `target`, `target + step`, …
+
+    counts: (2, 4), to which it adds whether each element is at risk, and its shortfall.
+    """
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
@@ -180,8 +197,16 @@ def pack_four(
         if scales[e] >= NOT_FINITE:
             value = Float32(0)
         size = magnitude(value)
-        if size > 0 and size < (127 + scheme.floor) << 23:
-            counts[e] += 1
+        is_low = size < (127 + scheme.floor) << 23
+        if size > 0 and is_low:
+            counts[0, e] += 1
+        if cutlass.const_expr(scheme.doubt > 0):
+            shortfall = 127 + scheme.peak - (size >> 23)
+            if is_low:
+                shortfall = Int32(LOW)
+            if scales[e] >= NOT_FINITE:
+                shortfall = Int32(0)
+            counts[1, e] += shortfall
         rest[e] = value
     dtype = ELEMENTS[scheme.dtype]
     values = cute.make_rmem_tensor(4, Float32)
@@ -283,7 +308,7 @@ def pack_k_major(
             peak = cutlass.max(peak, magnitude(four[e]))
     scale = scale_of(reduce_threads(peak, config.warps, "max"), scheme)
 
-    counts = cute.make_rmem_tensor(4, Int32)
+    counts = cute.make_rmem_tensor((2, 4), Int32)
     counts.fill(0)
     target = out + (Int64(item) * scheme.parts * vectors + vector) * pitch
     step = Int64(vectors) * pitch
@@ -296,11 +321,16 @@ def pack_k_major(
         for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
             four = load_inside(mX, vector, k, wide)
             pack_four(four, [scale] * 4, counts, target + k, step, config)
-    count = reduce_threads(counts[0] + counts[1] + counts[2] + counts[3], config.warps, "add")
+    totals = []
+    for i in cutlass.range_constexpr(2):
+        total = counts[i, 0] + counts[i, 1] + counts[i, 2] + counts[i, 3]
+        totals.append(reduce_threads(total, config.warps, "add"))
     if vector < vectors and first == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
-        simt.element(risk, at)[0] = count
-        count_risk(Int32(0), count, depth, status)
+        outside = cute.round_up(depth, 4) - depth  # zeros that complete the last four elements
+        word = risk_word(totals[0], totals[1] - LOW * outside)
+        simt.element(risk, at)[0] = word
+        count_risk(Uint64(0), word, depth, status)
         record_scale(at, scale, unscale, risk, status)
 
 
@@ -329,7 +359,7 @@ def share_scales(
     unscale, risk, status = scales
     thread, _, _ = cute.arch.thread_idx()
     if inside and rank == 0:
-        simt.element(risk, at)[0] = Int32(0)
+        simt.element(risk, at)[0] = Uint64(0)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
@@ -380,10 +410,9 @@ def pack_mn_major(
     for i in cutlass.range_constexpr(FOURS):
         for e in cutlass.range_constexpr(4):
             peaks[e] = cutlass.max(peaks[e], magnitude(held[e, i]))
-    sW = cute.make_tensor(
-        cute.arch.alloc_smem(Int32, WARPS * STRIP, 16),
-        cute.make_layout((WARPS, STRIP), stride=(STRIP, 1)),
-    )
+    shape = cute.make_layout((WARPS, STRIP), stride=(STRIP, 1))
+    sW = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
+    sL = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
     reduce_strip(sW, peaks, "max")
 
     # Thread i < STRIP of each block has vector i of the strip.
@@ -391,7 +420,7 @@ def pack_mn_major(
     inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
     scales = share_scales(sW, (unscale, risk, status), inside, rank, at, config)
 
-    counts = cute.make_rmem_tensor(4, Int32)
+    counts = cute.make_rmem_tensor((2, 4), Int32)
     counts.fill(0)
     target = out + Int64(item) * scheme.parts * depth * pitch + column
     for i in cutlass.range_constexpr(FOURS):
@@ -400,9 +429,12 @@ def pack_mn_major(
             four, start = held[None, i].load(), target + Int64(line) * pitch
             pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
     cute.arch.cluster_wait()  # no block still reads this block's peaks
-    reduce_strip(sW, counts, "add")
-    if inside and sW[0, thread] > 0:
-        add_risk(risk + at, sW[0, thread], depth, status)
+    reduce_strip(sW, counts[0, None], "add")
+    reduce_strip(sL, counts[1, None], "add")
+    if inside:
+        word = risk_word(sW[0, thread], sL[0, thread])
+        if word > 0:
+            add_risk(risk + at, word, depth, status)
 
 
 SIGNATURES = signatures(POINTERS, pack_k_major, pack_mn_major)

@@ -4,7 +4,7 @@ Traffic: 12 bytes per element for two parts, 4 more than if registers held a str
 """
 
 import cutlass
-from cutlass import Float32, Int32, Int64, cute
+from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
@@ -73,7 +73,7 @@ def find_peaks(
     if thread < DEEP_STRIP and vector < vectors:
         simt.element(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
         if by == 0:
-            simt.element(risk, Int64(item) * padded + vector)[0] = Int32(0)
+            simt.element(risk, Int64(item) * padded + vector)[0] = Uint64(0)
 
 
 @cute.kernel
@@ -118,7 +118,7 @@ def pack_mn_major_deep(
     cute.arch.sync_threads()
     scales = [sS[thread % 32 * 4 + e] for e in range(4)]
 
-    counts = cute.make_rmem_tensor(4, Int32)
+    counts = cute.make_rmem_tensor((2, 4), Int32)
     counts.fill(0)
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     column = bx * DEEP_STRIP + thread % 32 * 4
@@ -135,9 +135,12 @@ def pack_mn_major_deep(
             if row < end and column < vectors:
                 four = held[None, i].load()
                 pack.pack_four(four, scales, counts, target + Int64(row) * pitch, step, config)
-    sW = reduce_warps(counts, "add")
-    if inside and sW[0, thread] > 0:
-        pack.add_risk(risk + at, sW[0, thread], depth, status)
+    sW = reduce_warps(counts[0, None], "add")
+    sL = reduce_warps(counts[1, None], "add")
+    if inside:
+        word = pack.risk_word(sW[0, thread], sL[0, thread])
+        if word > 0:
+            pack.add_risk(risk + at, word, depth, status)
 
 
 SIGNATURES = signatures(POINTERS, find_peaks, pack_mn_major_deep)
