@@ -215,7 +215,7 @@ def multiply(
             "most_risk": risk[1],
             "most_doubts": most_doubts,
             "doubt": doubt if bits else 0.0,
-            "per_depth": 1 / product.k,
+            "depth": product.k,
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         rest = maps, tile.cluster, tile.smem_bytes, a.arch

@@ -187,7 +187,7 @@ def kernel(
     most_risk: Uint64,
     most_doubts: Uint64,
     doubt: Float32,
-    per_depth: Float32,
+    depth: Int32,
     config: cutlass.Constexpr,
 ):
     BM, BN, TILES, PARTS = config.block_m, config.block_n, config.tiles, config.scheme.parts
@@ -222,7 +222,7 @@ def kernel(
     own_totals = totals.totals_of(totals_c, thread, config)
     TOTAL = config.total_k // LINE  # k-tiles
     scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-    risks = (risk_a, risk_b, doubts, doubted, doubt, per_depth)
+    risks = (risk_a, risk_b, doubts, doubted, doubt, depth)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
 
     k_tiles = cute.ceil_div(k, LINE)

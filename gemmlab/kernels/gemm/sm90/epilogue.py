@@ -30,7 +30,7 @@ class Output(NamedTuple):
     doubts: cute.Pointer  # a bit per element of C, for those that `repair` computes
     doubted: cute.Pointer  # their number
     doubt: Float32  # see `Scheme`
-    per_depth: Float32  # 1/k
+    depth: Int32  # k, of whole rows and columns
 
 
 @cute.jit
@@ -185,8 +185,8 @@ def leave_doubtful(
                     limit = limit_of(most_a[r], most_b[e, j], output.doubt)
                     value = sums[(e, r, j), 0, 0]
                     if cutlass.max(value, -value) < limit and row < m and col < n:
-                        known = least_magnitude(rA[row], rB[col], output.per_depth, peak)
-                        if known < limit * output.per_depth:
+                        known = least_magnitude(rA[row], rB[col], output.depth, peak)
+                        if known < limit:
                             sums[(e, r, j), 0, 0] = Float32(0)
                             word = (Int64(item) * m + row) * words + col // 32
                             atomics.add(output.doubts + word, Uint32(1) << (col % 32))
@@ -204,12 +204,12 @@ def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
 
 @cute.jit
 def least_magnitude(
-    risk_a: Uint64, risk_b: Uint64, per_depth: Float32, peak: cutlass.Constexpr
+    risk_a: Uint64, risk_b: Uint64, depth: Int32, peak: cutlass.Constexpr
 ) -> Float32:
-    """A lower bound of the mean of a sum's terms' magnitudes, or 0; see `Scheme`."""
-    mean = Float32(Int32(risk_a >> 32) + Int32(risk_b >> 32)) * per_depth
-    exponent = 2 * peak - 1 - Int32(mean)  # Int32 rounds the mean down
-    least = power(exponent)
+    """A lower bound of what the magnitudes of a sum's terms add up to, or 0; see `Scheme`."""
+    mean = (Int32(risk_a >> 32) + Int32(risk_b >> 32)) // depth  # rounded down
+    exponent = 2 * peak - 1 - mean
+    least = Float32(depth) * power(exponent)
     if exponent < 0:
         least = Float32(0)
     return least

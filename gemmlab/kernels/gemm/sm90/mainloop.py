@@ -289,7 +289,7 @@ def kernel(
     most_risk: Uint64,
     most_doubts: Uint64,
     doubt: Float32,
-    per_depth: Float32,
+    depth: Int32,
     config: cutlass.Constexpr,
 ):
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
@@ -324,7 +324,7 @@ def kernel(
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-        risks = (risk_a, risk_b, doubts, doubted, doubt, per_depth)
+        risks = (risk_a, risk_b, doubts, doubted, doubt, depth)
         added = (d, row_d, column_d, batch_d)
         output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
         consume(ring, work, output, totals_c, group, config)
