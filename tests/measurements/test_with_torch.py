@@ -72,22 +72,22 @@ def test_a_measurement_fills_its_record_and_its_pages(name, gpu, monkeypatch, tm
     assert measured.run(target, [], gpu) == 0
     record = json.loads(target.read_text())
     assert all(record[part] for part in measured.parts)
-    assert all(math.isfinite(x) and x >= 0 for x in numbers(record) if not isinstance(x, str))
+    assert {name: x for name, x in numbers(record) if not (math.isfinite(x) and x >= 0)} == {}
     for tables_of in measured.pages.values():
         for table in tables_of(record).values():
             assert table.splitlines()[-1].startswith("|") and "nan" not in table
 
 
 def numbers(value, name=""):
-    """All numbers of a record but biases, which have a sign."""
+    """All numbers of a record, with where they are, but biases, which have a sign."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from numbers(item, key)
+            yield from numbers(item, f"{name}/{key}")
     elif isinstance(value, list):
-        for item in value:
-            yield from numbers(item, name)
-    elif isinstance(value, float | int) and name != "bias":
-        yield value
+        for i, item in enumerate(value):
+            yield from numbers(item, f"{name}/{i}")
+    elif isinstance(value, float | int) and not name.endswith("/bias"):
+        yield name, value
 
 
 def test_errors_are_those_of_the_definition(gpu):
