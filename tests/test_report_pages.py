@@ -47,6 +47,18 @@ def report(*args):
     return ended.value.code or 0
 
 
+def json_of(capsys, *args):
+    """What `gemmlab report … --json` prints about a source, which is emulated once."""
+    if args not in _JSON:
+        capsys.readouterr()
+        assert report(*args, "--json") == 0
+        _JSON[args] = capsys.readouterr().out
+    return json.loads(_JSON[args])
+
+
+_JSON: dict[tuple[object, ...], str] = {}
+
+
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory):
     """Return the path of a source's page, which is written when it is first asked for."""
@@ -100,8 +112,7 @@ def test_a_page_is_well_formed_small_and_offline(page_of, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_json_has_the_data_of_every_chart(page_of, name, capsys):
-    assert report(*SOURCES[name], "--json") == 0
-    held = json.loads(capsys.readouterr().out)
+    held = json_of(capsys, *SOURCES[name])
     parts = [part for section in held["sections"] for part in section["parts"]]
     charts = [part for part in parts if part["kind"] == "chart"]
     text = page_of(name).read_text()
@@ -128,11 +139,10 @@ def test_a_page_has_the_numbers_of_its_records(capsys):
 
 @pytest.mark.slow
 def test_a_rung_has_its_tile_accesses_and_code(capsys):
-    assert report("float4", "--size", "256", "--json") == 0
-    held = json.loads(capsys.readouterr().out)
+    held = json_of(capsys, *SOURCES["rung"])
     parts = {p["title"]: p for section in held["sections"] for p in section["parts"]}
     steps = {one["matrix"]: one for one in parts["The walk over K"]["data"]}
-    assert len(steps["a"]["steps"]) == len(steps["b"]["steps"]) == 256 // 8
+    assert len(steps["a"]["steps"]) == len(steps["b"]["steps"]) == 128 // 8
     assert steps["a"]["steps"][3] == dict(
         first_row=0, last_row=127, first_column=24, last_column=31
     )
@@ -153,15 +163,16 @@ def test_a_rung_has_its_tile_accesses_and_code(capsys):
 
 def parts_of(capsys, *args):
     """The data of the parts of a report, by title."""
-    capsys.readouterr()
-    assert report(*args, "--json") == 0
-    held = json.loads(capsys.readouterr().out)
+    held = json_of(capsys, *args)
     return {p["title"]: p["data"] for section in held["sections"] for p in section["parts"]}
+
+
+ONE_BLOCK = ("--shape", "128,128,256")
 
 
 @pytest.mark.slow
 def test_asynchronous_copies_walk_over_k_too(capsys):
-    parts = parts_of(capsys, "async-copy", "--size", "256")
+    parts = parts_of(capsys, "async-copy", *ONE_BLOCK)
     for walk in parts["The walk over K"]:
         assert len(walk["steps"]) == 256 // 16
     assert parts["Global load a"]["cost"] == 4
@@ -232,7 +243,7 @@ def test_a_transpose_shows_columns_of_shared_memory(capsys, rung, stride):
 
 
 def spans_of(capsys, rung):
-    found = parts_of(capsys, rung, "--size", "256")["The pipeline of the k loop"]
+    found = parts_of(capsys, rung, *ONE_BLOCK)["The pipeline of the k loop"]
     rows: dict[tuple[str, str], dict[int, dict]] = {}
     for span in found["spans"]:
         if span["tile"] is not None:
@@ -294,7 +305,7 @@ def test_a_rung_of_several_launches_has_the_pipeline_of_its_own(tmp_path, capsys
 @pytest.mark.slow
 def test_long_code_is_cut_to_what_runs_most(capsys, monkeypatch):
     monkeypatch.setattr("gemmlab.report.html.code._MOST_ROWS", 40)
-    code = parts_of(capsys, "naive", "--size", "64")[""]
+    code = parts_of(capsys, "naive", "--size", "64", "--layout", "row")[""]  # asked for here alone
     for rows in code.values():
         shown = [row for row in rows if not row["text"].startswith("…")]
         assert len(shown) <= 40
@@ -364,8 +375,7 @@ def test_host_programs_have_time_lines(capsys):
 
 @pytest.mark.slow
 def test_findings_are_at_their_lines(page_of, capsys):
-    assert report(RACY, "--json") == 0
-    held = json.loads(capsys.readouterr().out)
+    held = json_of(capsys, RACY)
     [findings] = [p for s in held["sections"] if s["title"] == "Findings" for p in s["parts"]]
     assert findings["data"]
     text = page_of("file").read_text()
