@@ -1,11 +1,11 @@
-"""Kernels in the style of other authors, and Triton's output, with cold caches. A minute.
+"""Times of kernels in the style of other authors, and of Triton's, with cold caches; one minute.
 
     python -m benchmarks others benchmarks/predicted/measured.json
     scripts/predict-others --measured benchmarks/predicted/measured.json
 
-A time is the median of launches, each behind a fill of memory larger than L2. `triton` also stores
-the PTX that Triton made, with a directive, beside the other kernels. Predict times before they are
-measured: scripts/predict-others keeps what it said first.
+A time is the median of launches; before each, memory larger than L2 is filled. `triton` also stores
+the PTX that Triton generates, with a directive, beside the other kernels. Predict the times before
+you measure them: scripts/predict-others keeps its first predictions.
 """
 
 from __future__ import annotations

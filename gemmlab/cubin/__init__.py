@@ -1,4 +1,4 @@
-"""Machine code as data: what nvdisasm lists, its control bits, what a loop costs, and a rewriting.
+"""Read, cost and rewrite machine code: listings of nvdisasm, control bits, loops, register order.
 
-It needs no GPU, and knows neither compilers nor the emulator.
+It needs no GPU and imports neither compilers nor the emulator.
 """

@@ -107,8 +107,10 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
 
 
 def names() -> list[str]:
-    """The names that `find` takes, without compilers: from a file of an earlier call, if nothing
-    has changed since. For a shell that completes a name."""
+    """The names that `find` takes, for a shell that completes a name.
+
+    They are cached on disk until a kernel file changes, so that no compiler is imported.
+    """
     others = (file for files in _FILES.values() for file in files if "." in file)
     specs = (importlib.util.find_spec(name) for name in others)
     files = [*sorted(_HERE.rglob("*.py")), *(Path(s.origin) for s in specs if s and s.origin)]
