@@ -261,16 +261,16 @@ def test_options_of_a_folder_are_refused_for_a_file(tmp_path, capsys):
     assert "are for folders" in capsys.readouterr().err
 
 
-START = "#! gemmlab problem=gemm block=32 grid=1\nimport os, signal, sys\n"
+START = "#! gemmlab problem=gemm block=32 grid=1\nimport os, signal, sys, time\n"
 # File -> its text and its verdict.
 CLASS = {
     "good.cu": (gemm(), "pass"),
     "copied.cu": (gemm(), "pass"),
     "wrong.cu": (gemm(store="c[row * n + col] = 0;"), "wrong answer"),
-    "hangs.py": (START + "while True: pass", "time limit"),
+    "hangs.py": (START + "while True: time.sleep(1)", "time limit"),
     "forks.py": (START + "while True: os.fork()", "crashed"),
     "kills.py": (START + "os.kill(os.getppid(), signal.SIGKILL)", "crashed"),
-    "floods.py": (START + "while True: os.write(1, b'x' * 2**16)", "time limit"),
+    "floods.py": (START + "while True: os.write(1, b'x' * 2**16); time.sleep(0.01)", "time limit"),
     "lies.py": (
         START + "os.write(int(sys.argv[2]), b'{\"verdict\": \"pass\", \"score\": 999, "
         "\"trial\": {}}\\n{\"done\": true}\\n'); os._exit(0)",
