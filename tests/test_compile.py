@@ -18,6 +18,7 @@ from cutlass._mlir_helpers import op
 
 from gemmlab.compile import cache, cute, cute_positions, load, nvrtc, ptx, resources
 from gemmlab.compile.artifact import Artifact, Resources
+from gemmlab.core import disk_cache
 from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
 from gemmlab.kernels import ladder
 
@@ -315,3 +316,15 @@ def test_resources_name_what_the_cubin_has() -> None:
         resources.read(artifact.cubin, "other", "sm_90a")
     with pytest.raises(CompileError, match="could not read the cubin"):
         resources.read(b"no cubin", "other", "sm_90a")
+
+
+def test_partial_files_of_killed_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    abandoned, current = tmp_path / ".part-abandoned", tmp_path / ".part-current"
+    for path in (abandoned, current):
+        path.touch()
+    os.utime(abandoned, (0, 0))
+    disk_cache.save("name", b"data")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".part-current", "name"]

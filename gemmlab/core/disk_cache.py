@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from gemmlab.core.packages import PLATFORMDIRS
@@ -54,7 +55,7 @@ def save(name: str, data: bytes) -> None:
     """Save data under a name, preceded by a line with its checksum."""
     with contextlib.suppress(OSError):
         folder().mkdir(parents=True, exist_ok=True)
-        _sweep()
+        _sweep(folder())
         handle, part = tempfile.mkstemp(dir=folder(), prefix=_PART)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -65,9 +66,10 @@ def save(name: str, data: bytes) -> None:
             raise
 
 
-def _sweep() -> None:
-    """Remove the partial files of processes that were killed."""
-    for part in folder().glob(f"{_PART}*"):
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove the partial files of processes that were killed; once per process and folder."""
+    for part in folder.glob(f"{_PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _OLD_S:
                 part.unlink()
