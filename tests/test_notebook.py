@@ -3,6 +3,7 @@
 import atexit
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,8 @@ def html_of(shell, value):
 
 
 def test_cells_leave_no_files_when_the_session_ends(tmp_path, monkeypatch, request):
-    at_exit, temporary = [], tmp_path / "temporary"
+    at_exit: list[Callable[[], None]] = []
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setattr(atexit, "register", at_exit.append)

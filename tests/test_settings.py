@@ -250,7 +250,7 @@ def test_other_configurations_are_compiled_ahead(monkeypatch):
     monkeypatch.setattr("gemmlab.lab.ahead.is_cached", lambda *_: False)
     monkeypatch.setattr("gemmlab.lab.ahead.os.sched_getaffinity", lambda _: {0, 1})
     rungs = candidates(ladder.find("naive"))[:3]
-    with ahead_of.Ahead(rungs, {"m": 8, "n": 8, "k": 8}, "sm_90a") as ahead:
+    with ahead_of.Ahead(rungs, {"m": 8, "n": 8, "k": 8}, "sm_90a", None) as ahead:
         ahead.wait(rungs[0])
         ahead._child = None
     *_, names = json.loads(asked[0][-1])

@@ -224,7 +224,7 @@ class Profiled:
 @pytest.mark.slow
 def test_the_profiler_sees_the_kernel_of_each_rung():
     gpu: Any = Profiled()
-    sizes = {"sum": [(5003,)], "gemm": [(40, 24, 16)]}
+    sizes: dict[str, list[tuple[int, ...]]] = {"sum": [(5003,)], "gemm": [(40, 24, 16)]}
     names = "sum:vectorized,sum:fixed-order,gemm:tensor-core-"
     rungs.run(gpu, rungs.launches(sizes, ("row",), all_families=False, word=names))
     entries = [entry.partition("_row")[0] for entry, _ in gpu.seen]
