@@ -104,7 +104,10 @@ class FirstCall:
     @cached_property
     def plan(self) -> ProductPlan:
         """Made when it is asked for, as if the product had been planned in general."""
-        return replace(self._planned(), counts=self._counts)
+        planned = self._planned()
+        if planned.counts() is None:  # as of each product like it
+            return planned
+        return replace(planned, counts=self._counts)
 
     def _counts(self) -> Counts:
         return self._space.counts(self._report)

@@ -134,8 +134,8 @@ def check(
     if side not in SIDES:
         raise UnknownNameError(f"no side {side!r}; an operand is 'left' (a) or 'right' (b)")
     tiers.check_precision(precision)
-    if precision == "ieee":
-        raise TierError("precision 'ieee' multiplies float32 operands directly: nothing to pack")
+    if precision is not None and precision not in SCHEMES:
+        raise TierError(f"precision {precision!r} multiplies float32 operands: nothing to pack")
     if not array.shape or 0 in array.shape:
         raise ShapeError(f"a has shape {tuple(array.shape)}; an empty array cannot be packed")
     sizes = shapes.multiply(array.shape, array.shape[-1:])

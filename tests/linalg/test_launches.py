@@ -92,6 +92,7 @@ class Driver:
         attributes = ctypes.c_uint64.from_address(at.value + 40).value
         identifier, _, cluster = (ctypes.c_uint32 * 3).from_address(attributes)
         assert identifier == cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        assert grid[0] % cluster == 0, "CUDA_ERROR_INVALID_CLUSTER_SIZE"
         self.launched.append((grid, int(config.hStream), cluster, values))
         return self.status
 
@@ -163,17 +164,18 @@ def products_of(device: Driver, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     return lambda: asked
 
 
+@pytest.mark.parametrize(("size", "tier", "launches"), [(300, "tf32x3", 2), (2100, "fp16x3", 6)])
 def test_a_new_shape_costs_few_calls_and_makes_no_graph(
-    device: Driver, products_of: Callable[[], list[str]]
+    device: Driver, products_of: Callable[[], list[str]], size: int, tier: str, launches: int
 ) -> None:
     """A stand-in for its time: 830 calls of Python before kinds were planned by formulas."""
-    big = np.zeros(2**22, np.float32)
+    big = np.zeros(2**23, np.float32)
 
     def matrix(rows: int, columns: int) -> fake_driver.Array:
         return fake_driver.Array(big[: rows * columns].reshape(rows, columns))
 
-    shapes = [(1024 + 8 * i, 1100 + 16 * i, 1500 - 8 * i) for i in range(20)]
-    for m, n, k in (*shapes, (1150, 1150, 1400)):
+    shapes = [(size + 8 * i, size + 16 * i, size + 400 - 8 * i) for i in range(20)]
+    for m, n, k in (*shapes, (size + 100, size + 100, size + 300)):
         a, b = matrix(m, k), matrix(k, n)
         device.launched.clear()
         products_of().clear()
@@ -188,7 +190,7 @@ def test_a_new_shape_costs_few_calls_and_makes_no_graph(
             gemmlab.matmul(a, b)
         finally:
             sys.setprofile(None)
-        assert len(device.launched) == 6 and gemmlab.last_plan().tier == "fp16x3"
+        assert len(device.launched) <= launches and gemmlab.last_plan().tier == tier
     assert count_of_calls < 80
     assert not products_of()
 

@@ -18,7 +18,8 @@ from gemmlab.problems.rounding import sum_bound_u
 pytestmark = pytest.mark.gpu
 
 U = 2.0**-24
-PRECISIONS = ("fp16x3", "bf16x6", "ieee", None)
+PRECISIONS = ("fp16x3", "bf16x6", "tf32x3", "ieee", None)
+UNPACKED = ("tf32x3", "ieee")
 
 
 @pytest.fixture(params=["torch", "cupy"])
@@ -81,7 +82,7 @@ def test_transposed_views_alpha_beta_and_out(library: Any, precision: str | None
 
 @pytest.mark.parametrize("precision", ["fp16x3", "bf16x6", None])
 def test_what_is_not_finite_comes_out_as_in_float32(library: Any, precision: str | None) -> None:
-    (x, a), (y, b) = arrays(library, (1500, 1500), (1500, 1500))
+    (x, a), (y, b) = arrays(library, (2200, 2200), (2200, 2200))
     x[3, 5], y[7, 9] = float("inf"), float("nan")
     a[3, 5], b[7, 9] = np.inf, np.nan
     result = on_host(gemmlab.matmul(x, y, precision=precision))
@@ -115,20 +116,25 @@ def test_what_one_wide_row_spoils_is_computed_again(library: Any) -> None:
     assert error(result[:8], a[:8], b) <= 4
 
 
+@pytest.mark.parametrize(
+    ("size", "tier"), [((2200, 1900, 3000), "fp16x3"), ((300, 420, 700), "tf32x3")]
+)
 @pytest.mark.parametrize("family", families.FAMILIES)
-def test_every_family_keeps_the_contract(library: Any, family: str) -> None:
+def test_every_family_keeps_the_contract(
+    library: Any, family: str, size: tuple[int, int, int], tier: str
+) -> None:
     """The judge's bound holds for each element, or twice the error of SGEMM."""
-    m, n, k = 1200, 1500, 3000
+    m, n, k = size
     a, b = families.FAMILIES[family](np.random.default_rng(len(family)), m, n, k)
     x, y = (library.asarray(np.ascontiguousarray(array)) for array in (a, b))
     if hasattr(x, "cuda"):
         x, y = x.cuda(), y.cuda()
     for _ in range(2):  # what the first product leaves behind must not change the second
         result = on_host(gemmlab.matmul(x, y))
-        assert gemmlab.last_plan().tier == "fp16x3"
-    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+        assert gemmlab.last_plan().tier == tier
+    exact, sizes = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
     plain = on_host(gemmlab.matmul(x, y, precision="ieee"))
-    allowed = np.maximum(sum_bound_u(k) * U * size, 2 * np.abs(plain - exact))
+    allowed = np.maximum(sum_bound_u(k) * U * sizes, 2 * np.abs(plain - exact))
     assert (np.abs(result - exact) <= allowed).all()
 
 
@@ -210,14 +216,14 @@ def test_torch_compile_leaves_products_as_they_are(program: str, precision: str 
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     (y, b), *_ = arrays(torch, (257, 130))
-    packed = gemmlab.pack(y, side="right", precision=None if precision == "ieee" else precision)
+    packed = gemmlab.pack(y, side="right", precision=None if precision in UNPACKED else precision)
 
     def run(x: Any, out: Any) -> Any:
         if program == "planned":
             with gemmlab.Matmul(x, y, out=out, precision=precision) as product:
                 product.plan()
                 return product.execute() * 1.0
-        if program == "packed" and precision != "ieee":
+        if program == "packed" and precision not in UNPACKED:
             return gemmlab.matmul(x * 1.0, packed, precision=precision) * 1.0
         if program == "out":
             return gemmlab.matmul(x, y, out=out, precision=precision) * 1.0

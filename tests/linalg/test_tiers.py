@@ -37,7 +37,7 @@ def test_an_a100_uses_its_tensor_cores_and_geforce_does_not() -> None:
         assert choose(None, replace(case, capability=capability)).tier == "ieee"
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (1, 4096, 4096), (4096, 4096, 16)])
+@pytest.mark.parametrize(("m", "n", "k"), [(8, 8, 8), (1, 4096, 4096), (4096, 4096, 16)])
 def test_small_and_thin_ones_do_not(m: int, n: int, k: int) -> None:
     choice = choose(None, replace(HOPPER, m=m, n=n, k=k))
     assert choice.tier == "ieee" and choice.fallback is None and f"{m}×{n}×{k}" in choice.reason

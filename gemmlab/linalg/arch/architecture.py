@@ -6,6 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+
+
+@dataclass(frozen=True)
+class DirectTile:
+    """A tile of a kernel that takes float32 operands as they are, and seconds per chunk of k.
+
+    at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next.
+    busy: how long a block's chunk keeps the multiprocessor from other blocks' chunks. ends: before
+    and behind the chunks of a block.
+    """
+
+    config: DirectConfig
+    at_once: int
+    latency: float
+    busy: float
+    ends: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +44,16 @@ class Architecture:
     # Configurations that pack MN-major operands, smallest first; none before clusters existed.
     clusters: tuple[PackConfig, ...]
 
+    direct: tuple[DirectTile, ...]  # of products that need no packing
+    clusters_at_once: Mapping[
+        int, int
+    ]  # blocks of a cluster -> clusters of one block per SM that fit
+    direct_start: float  # seconds
+    direct_join: float  # seconds to add up the blocks of a cluster
+    direct_add: float  # seconds of the launch that adds up slices, and bytes per second of slices
+    direct_add_bytes: float
+    direct_bytes: float  # bytes per second of matrices, each element once
+
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair
     fallback_time: float  # launches that exit immediately
@@ -36,9 +63,14 @@ class Architecture:
     pack_k_major_rate: float
     pack_mn_major_rate: float
     store_rate: float
-    # SGEMM: start in seconds; operations per second of large products, and the operations at which
-    # half of that is reached; bytes per second.
+    # SGEMM: start in seconds; the least rows and columns that it computes; operations per second of
+    # large products; what others lose, as operations, and at most as a share of their own; bytes
+    # per second; seconds per step along k, and the most steps that one block takes.
     sgemm_start: float
+    sgemm_tile: int
     sgemm_rate: float
     sgemm_half: float
+    sgemm_idle: float
     sgemm_bytes: float
+    sgemm_step: float
+    sgemm_deep: int

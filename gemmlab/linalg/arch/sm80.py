@@ -15,7 +15,11 @@ SM80 = replace(
     capability=(8, 0),
     multiprocessors=108,
     kernels={
-        **{name: SM90.kernels[name] for name in SM90.kernels if name != "pack_mn_major"},
+        **{
+            name: SM90.kernels[name]
+            for name in SM90.kernels
+            if name not in ("pack_mn_major", "multiply", "add_slices")
+        },
         "multiply_packed": ("sm80.mainloop", "kernel"),
     },
     tile=WarpTileConfig,
@@ -26,6 +30,7 @@ SM80 = replace(
     step_clocks={128: 5120, 64: 3000},
     round_clocks=6000,
     clusters=(),
+    direct=(),
     launch_time=12e-6,
     fallback_time=8e-6,
     clock_time=1 / 1.41e9,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
-from gemmlab.linalg.arch.architecture import Architecture
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+from gemmlab.linalg.arch.architecture import Architecture, DirectTile
 
 SM90 = Architecture(
     target="sm_90a",
@@ -15,6 +16,8 @@ SM90 = Architecture(
         "find_peaks": ("sm90.pack_deep", "find_peaks"),
         "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),
         "multiply_packed": ("sm90.mainloop", "kernel"),
+        "multiply": ("sm90.direct", "kernel"),
+        "add_slices": ("sm90.add_slices", "kernel"),
         "repack": ("sm90.repack", "kernel"),
         "repair": ("sm90.repair", "kernel"),
     },
@@ -32,6 +35,24 @@ SM90 = Architecture(
         PackConfig(fours=16),
         PackConfig(fours=16, threads=512),
     ),
+    # Fitted to 50 shapes with every tile and division of k, on an H100 (`scripts/fit-direct
+    # benchmarks/h100/direct.json`); so is SGEMM.
+    direct=(
+        DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.34e-6, 1.34e-6, 6.82e-6),
+        DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.868e-6, 0.868e-6, 4.58e-6),
+        DirectTile(
+            DirectConfig(block_m=64, block_n=64, min_blocks=2), 2, 0.79e-6, 0.485e-6, 3.9e-6
+        ),
+        DirectTile(
+            DirectConfig(block_m=64, block_n=32, min_blocks=3), 3, 0.808e-6, 0.32e-6, 3.3e-6
+        ),
+    ),
+    clusters_at_once={1: 132, 2: 66, 4: 30, 8: 14},
+    direct_start=0.141e-6,
+    direct_join=0.235e-6,
+    direct_add=0.539e-6,
+    direct_add_bytes=834e9,
+    direct_bytes=1.85e12,
     # Fitted to 50 shapes (`benchmarks/h200/matmul.json`).
     launch_time=10.8e-6,
     fallback_time=6e-6,
@@ -40,8 +61,12 @@ SM90 = Architecture(
     pack_k_major_rate=3.3e12,
     pack_mn_major_rate=2.3e12,
     store_rate=6e12,
-    sgemm_start=3.5e-6,
-    sgemm_rate=52e12,
-    sgemm_half=0.5e9,
-    sgemm_bytes=4.0e12,
+    sgemm_start=3.86e-6,
+    sgemm_tile=49,
+    sgemm_rate=50e12,
+    sgemm_half=0.568e9,
+    sgemm_idle=0.952,
+    sgemm_bytes=2.81e12,
+    sgemm_step=16.1e-9,
+    sgemm_deep=512,
 )

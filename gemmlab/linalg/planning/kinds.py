@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gemmlab.kernels.gemm.sm90.config import TileConfig
 from gemmlab.linalg.planning.formulas import NotTraceable, trace
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
@@ -157,12 +156,13 @@ def key_of(job: Job, sms: int) -> tuple[Any, ...]:
         job.d is None,
         choice.tier,
         choice.fallback,
+        choice.direct,
         left.arch,
         sms,
     )
 
 
-def find(key: tuple[Any, ...], tiles: Iterable[TileConfig]) -> list[Kind] | None:
+def find(key: tuple[Any, ...], tiles: Iterable[object]) -> list[Kind] | None:
     """Return the kinds with a key and tiles that a product has had before; else None."""
     return _kinds.get((key, *map(id, tiles)))  # tiles are made once and kept
 

@@ -9,6 +9,8 @@
 | repair               | yes                | yes        | … a vector is not finite, or an        |
 |                      |                    |            | element of C is doubtful (by default)  |
 
+Other products take their operands as they are, in a launch or two (`planning.direct`).
+
 So the GPU decides, and the host never waits for it. Packing counts the elements at risk, and the
 vectors with many of them, which are wide. The counts are zero when a product begins; repair, the
 last launch, reports and clears them.
@@ -16,14 +18,14 @@ last launch, reports and clears them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed
@@ -111,9 +113,13 @@ class Job:
     choice: Choice
     alpha: float = 1.0
     beta: float = 0.0
-    tile: TileConfig | None = None  # None: the fastest, as predicted
+    tile: TileConfig | None = None  # None: the fastest, as predicted; so with `route`
+    route: direct.Route | None = None
     d: Stack | None = None
     _product: plan.Product = field(init=False, repr=False, compare=False)
+    _routes: dict[int, direct.Route] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _tiles: dict[tuple[str, int], TileConfig] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -156,21 +162,31 @@ class Job:
         return self.choice.fallback is not None and SCHEMES[self.choice.tier].doubt > 0
 
     def totals(self, sms: int) -> int:
-        """Bytes of device memory for totals."""
-        tiles = self.tiles(sms)
+        """Bytes of device memory for totals, or for slices of k."""
+        if self.choice.direct:
+            return direct.slice_bytes(self._product, self._route(sms), sms)
+        tiles = self._packed_tiles(sms)
         return reduce(most, (plan.totals_bytes(self._product, tile, sms) for tile in tiles))
 
     def sizes(self, sms: int) -> tuple[int, int, int, int]:
         """Bytes of device memory for the left and the right factor, totals and doubts."""
+        if self.choice.direct:
+            return 0, 0, self.totals(sms), 0
         return self.left.workspace, self.right.workspace, self.totals(sms), self.doubts
 
-    def tiles(self, sms: int) -> list[TileConfig]:
-        """The tile of each tier that may run."""
+    def tiles(self, sms: int) -> Sequence[TileConfig | direct.Route]:
+        """The tile of each tier that may run, or the route of a product without packing."""
+        return [self._route(sms)] if self.choice.direct else self._packed_tiles(sms)
+
+    def _packed_tiles(self, sms: int) -> list[TileConfig]:
         return [self._tile(scheme, sms) for scheme in self._schemes]
 
-    def tile_choices(self, sms: int) -> list[tuple[list[TileConfig], int]]:
-        """For each tier that may run: the tiles, and the index of the fastest, as predicted."""
-        product, majors, found = self._product, self._majors, []
+    def tile_choices(self, sms: int) -> list[tuple[Sequence[TileConfig | direct.Route], int]]:
+        """For each of `tiles`: all there are, and the index of the fastest, as predicted."""
+        product, majors = self._product, self._majors
+        if self.choice.direct:
+            return [(self._routes_of_tier, self._route_index(sms))]
+        found: list[tuple[Sequence[TileConfig | direct.Route], int]] = []
         for scheme in self._schemes:
             rest = self.left.arch, SCHEMES[scheme], majors
             index, _ = plan.least_clocks(product, *rest, sms)
@@ -189,11 +205,13 @@ class Job:
     def with_tiles(self, other: Job, sms: int) -> Job:
         """Use the tiles of another product."""
         other.tiles(sms)
-        self._tiles = other._tiles
+        self._tiles, self._routes = other._tiles, other._routes
         return self
 
     def launches(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         """All launches in order. `Source`s stand in for the caller's arrays."""
+        if self.choice.direct:
+            return self._direct(memory.totals, sms)
         factors, c = (self.left, self.right), _SOURCES["c"]
         spaces = (memory.left, memory.right)
         # The packed operands with each factor's exponents, counts and first parts.
@@ -227,6 +245,35 @@ class Job:
         )
         return tuple(result)
 
+    def _direct(self, slices: Address, sms: int) -> tuple[PlannedLaunch, ...]:
+        left, right = self.left, self.right
+        addresses = _SOURCES[left.name], _SOURCES[right.name]
+        factors = direct.Factors(left.operand, right.operand, *addresses)
+        rest = self._added, self._route(sms), slices, self.choice.arch, sms
+        return direct.launches(self._product, factors, _SOURCES["c"], *rest)
+
+    def _route(self, sms: int) -> direct.Route:
+        if self.route is not None:
+            return self.route
+        if sms not in self._routes:
+            self._routes[sms] = self._routes_of_tier[self._route_index(sms)]
+        return self._routes[sms]
+
+    @property
+    def _routes_of_tier(self) -> tuple[direct.Route, ...]:
+        return direct.routes(self.choice.arch, self._majors)
+
+    def _route_index(self, sms: int) -> int:
+        x, choice = self._product, self.choice
+        rest = self._majors, choice.arch, sms
+        index: int = direct.least_seconds(x.m, x.n, x.k, x.batch, *rest)[0]
+        return index
+
+    @property
+    def _added(self) -> Added | None:
+        d = self.d
+        return d and Added(_SOURCES["d"], d.row_stride, d.column_stride, d.step)
+
     def _tile(self, scheme: str, sms: int) -> TileConfig:
         if self.tile is not None:
             return self.tile
@@ -249,7 +296,7 @@ class Job:
         """Multiply the packed data at `data`, with the exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
         tile, addresses = self._tile(scheme, sms), (*data, _SOURCES["c"])
-        d = self.d and Added(_SOURCES["d"], self.d.row_stride, self.d.column_stride, self.d.step)
+        d = self._added
         return plan.multiply(
             self._product, tile, *packed, addresses, sms, risk, totals, bases, doubts, d
         )

@@ -4,12 +4,14 @@
 |----------|---------------------------------------------------------|------------------------|
 | `fp16x3` | three float16 products on tensor cores, scaled by row   | capabilities 8.0, 9.0  |
 | `bf16x6` | six bfloat16 products on tensor cores, range of float32 | capabilities 8.0, 9.0  |
+| `tf32x3` | three TF32 products on tensor cores, nothing packed     | capability 9.0         |
 | `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
 
-By default (None) a product is as accurate as float32 arithmetic. It runs in `fp16x3` if that is
-predicted to be faster than `ieee`. The GPU computes elements of C that float16 may have spoiled
-again, and uses `bf16x6` instead if there are likely to be many. If the kernels are neither built
-nor can be compiled, it runs in `ieee`. A tier requested by name is never replaced by another.
+By default (None) a product is as accurate as float32 arithmetic, and runs in what is predicted to
+be fastest: `fp16x3` if it is large, `tf32x3` if it is smaller or an axis is short, else `ieee`. In
+`fp16x3`, the GPU computes elements of C that float16 may have spoiled again, and uses `bf16x6`
+instead if there are likely to be many. If the kernels are neither built nor can be compiled, it
+runs in `ieee`. A tier requested by name is never replaced by another.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from functools import cache
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning.formulas import most
+from gemmlab.linalg.planning import direct
+from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
-TIERS = (*SCHEMES, "ieee")
+DIRECT = "tf32x3"
+TIERS = (*SCHEMES, DIRECT, "ieee")
 FASTEST = "fp16x3"  # scheme
 MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pack`
 # Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of `pack` run
@@ -36,6 +40,11 @@ MOST_LENGTH = 2**31 - 2**14
 # read them, and `bf16x6` computes 110 Tflop/s, so that 220 are as fast as one is repaired.
 TOLERATED = 256
 
+# A product of TF32 parts is up to 8 u off, and the tensor cores truncate sums: 19 u were measured
+# where few terms dominate. From this depth on, the bound of a float32 sum is wider.
+LEAST_DEPTH = 128
+_NEVER = 1e9  # seconds
+_LARGE = 6e10  # multiply-adds; products with more are packed
 _SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
@@ -76,6 +85,11 @@ class Choice:
     arch: Architecture = DEFAULT
     saved_s: float = 0.0
 
+    @property
+    def direct(self) -> bool:
+        """Whether the operands are taken as they are, not packed."""
+        return self.tier == DIRECT
+
 
 def check_precision(precision: str | None) -> None:
     """Raise DTypeError unless a string or None, UnknownNameError unless the name of a tier."""
@@ -98,6 +112,11 @@ def choose(precision: str | None, case: Case) -> Choice:
         if packed - {precision}:
             raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
         return Choice(precision, "requested", arch=arch)
+    if precision == DIRECT:
+        if obstacle or packed or not arch.direct:
+            words = obstacle or ("an operand is packed" if packed else f"not on {arch.target}")
+            raise TierError(f"precision {DIRECT!r} cannot run: {words}")
+        return Choice(DIRECT, "requested", arch=arch)
     if precision == "ieee":
         return Choice("ieee", "requested")
     if len(packed) > 1:
@@ -111,10 +130,14 @@ def choose(precision: str | None, case: Case) -> Choice:
     if obstacle:
         return Choice("ieee", obstacle)
     fast, plain = fp16x3_time(case), sgemm_time(case)
-    words = f"predicted {_micro(fast)}, float32 multiply-adds {_micro(plain)}"
+    once = direct_time(case)
+    if once < _SURE * plain and once < fast:
+        words = f"without packing, predicted {_micro(once)}, cuBLAS {_micro(plain)}"
+        return Choice(DIRECT, words, None, arch, plain - once)
+    words = f"predicted {_micro(fast)}, cuBLAS {_micro(plain)}"
     if fast < _SURE * plain:
         return Choice(FASTEST, words, SCHEMES[FASTEST].fallback, arch, plain - fast)
-    return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
+    return Choice("ieee", f"tensor cores are no faster at {case}: {words}")
 
 
 def without_kernels(error: Exception) -> Choice:
@@ -157,13 +180,29 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     return seconds + clocks * arch.clock_time + written / arch.store_rate
 
 
+def direct_time(case: Case) -> float:
+    """Predicted seconds of `tf32x3`; `_NEVER` if it cannot run or is never the fastest."""
+    arch = case.arch or DEFAULT
+    if not arch.direct or case.k < LEAST_DEPTH or case.m * case.n * case.k * case.batch > _LARGE:
+        return _NEVER
+    sizes = case.m, case.n, case.k, case.batch
+    _, seconds = direct.least_seconds(*sizes, case.k_major, arch, case.multiprocessors)
+    time: float = seconds
+    return time
+
+
 def sgemm_time(case: Case) -> float:
     """Predicted seconds of float32 multiply-adds, at least the time to move the matrices."""
     arch = case.arch or DEFAULT
-    work = 2 * case.m * case.n * case.k * case.batch
+    rows, columns = case.m, case.n
+    if rows > 1 and columns > 1:  # else cuBLAS multiplies a matrix by a vector
+        rows, columns = most(rows, arch.sgemm_tile), most(columns, arch.sgemm_tile)
+    work = 2 * rows * columns * case.k * case.batch
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
-    moved, computed = size / arch.sgemm_bytes, (work + arch.sgemm_half) / arch.sgemm_rate
-    seconds: float = arch.sgemm_start + most(moved, computed)
+    # Small products fill few multiprocessors, and wait for each step along k unless it is divided.
+    idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
+    computed = most(work / arch.sgemm_rate + idle, least(case.k, arch.sgemm_deep) * arch.sgemm_step)
+    seconds: float = arch.sgemm_start + most(size / arch.sgemm_bytes, computed)
     return seconds
 
 

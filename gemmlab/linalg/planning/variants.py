@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import Architecture
-from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.tiers import DIRECT, Choice
 from gemmlab.linalg.shapes import Operand, Stack
 
 
@@ -22,7 +22,7 @@ def kernels(arch: Architecture) -> list[Code]:
     """
     launches = (
         launch
-        for job in _jobs(arch)
+        for job in chain(_jobs(arch), _direct_jobs(arch))
         for launch in job.launches(WorkspaceAddresses(0, 0, 0), arch.multiprocessors)
     )
     return list(dict.fromkeys(launch.code for launch in launches))
@@ -39,6 +39,17 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
         yield Job(left, right, c, Choice(scheme.name, "", scheme.fallback, arch))
         for tile in plan.tiles(left.packed(), right.packed(), depth):
             yield Job(left, right, c, Choice(scheme.name, "", arch=arch), tile=tile)
+
+
+def _direct_jobs(arch: Architecture) -> Iterator[Job]:
+    """A product for each route."""
+    for k_major in product((True, False), repeat=2):
+        for route in direct.routes(arch, k_major):
+            left, right = (
+                Factor(name, Operand(1, 1, major, 1), DIRECT, arch=arch)
+                for name, major in zip("ab", k_major, strict=True)
+            )
+            yield Job(left, right, Stack(1, 1, 1, 1), Choice(DIRECT, "", arch=arch), route=route)
 
 
 def _depths(arch: Architecture) -> list[int]:

@@ -148,7 +148,7 @@ class Launcher:
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._kernels: dict[Code, Kernel] = {}
+        self._kernels: dict[tuple[Code, int], Kernel] = {}  # with the blocks of a cluster
         self._forms: dict[Kind, list[Form]] = {}
 
     def __bool__(self) -> bool:
@@ -173,7 +173,7 @@ class Launcher:
 
     def orders(self, launches: Iterable[PlannedLaunch]) -> list[list[str]]:
         """Return the names of the arguments of loaded kernels, as the kernels take them."""
-        return [self._kernels[launch.code].names for launch in launches]
+        return [self._kernels[_key(launch)].names for launch in launches]
 
     def _of_kind(self, kind: Kind) -> list[Form]:
         forms = self._forms.get(kind)
@@ -184,13 +184,18 @@ class Launcher:
     def _loaded(self, launches: Sequence[PlannedLaunch]) -> list[Form]:
         kernels, forms = self._kernels, []
         for launch in launches:
-            kernel = kernels.get(launch.code)
+            kernel = kernels.get(_key(launch))
             if kernel is None:
                 prepare(launch.code for launch in launches)  # all at once, in parallel
                 with gpus.current(self._device), driver.relaxed():
-                    kernel = kernels[launch.code] = Kernel(launch, loadable(launch.code))
+                    kernel = kernels[_key(launch)] = Kernel(launch, loadable(launch.code))
             forms.append(kernel.form(launch))
         return forms
+
+
+def _key(launch: PlannedLaunch) -> tuple[Code, int]:
+    """What launches with the same configuration share, but for the grid."""
+    return launch.code, launch.cluster
 
 
 @cache

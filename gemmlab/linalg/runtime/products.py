@@ -91,7 +91,9 @@ class TensorCoreRun:
                 raise
             self._last = self._report
 
-    def counts(self) -> Counts:
+    def counts(self) -> Counts | None:
+        if self._job.choice.direct:
+            return None
         return self._space.counts(self._last) if self._last else Counts()
 
     def _launch(self, addresses: Addresses) -> None:

@@ -1,0 +1,75 @@
+"""C = alpha · the sum of slices + beta · D: the second launch of a product whose k is in slices.
+
+Each slice is a product over a share of k, in the workspace. There may be more than a hundred, of a
+small C: so the warps of a block divide them. Each adds its own, in order, 32 times four elements of
+C; the first warp adds the sums of all, in order. So every run has the same bits. The slices come
+from L2, where they were written.
+"""
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.shares import finish_four
+from gemmlab.kernels.signature import signatures
+
+POINTERS = {
+    "slices": ("float32", "input"),
+    "c": ("float32", "output"),
+    "d": ("float32", "input"),
+}
+WARPS = 8
+
+
+@cute.kernel
+def kernel(
+    slices: cute.Pointer,
+    c: cute.Pointer,
+    d: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    count: Int32,
+    pitch: Int64,
+    row_c: Int64,
+    batch_c: Int64,
+    row_d: Int64,
+    column_d: Int64,
+    batch_d: Int64,
+    alpha: Float32,
+    beta: Float32,
+):
+    thread, _, _ = cute.arch.thread_idx()
+    bx, item, _ = cute.arch.block_idx()
+    warp, lane = thread // 32, thread % 32
+    shape = cute.make_layout((WARPS, 32, 4), stride=(128, 4, 1))
+    sums = cute.make_tensor(cute.arch.alloc_smem(Float32, WARPS * 128, 16), shape)
+    fours = cute.ceil_div(n, 4)
+    at = bx * 32 + lane
+    row, col = at // fours, at % fours * 4
+    pdl_wait()
+    total = cute.make_rmem_tensor(4, Float32)
+    total.fill(0.0)
+    if row < m:
+        size, each = m * pitch, cute.ceil_div(count, WARPS)
+        first = slices + (item * count * size + row * pitch + col)
+        for i in cutlass.range(warp * each, cutlass.min((warp + 1) * each, count), unroll=8):
+            address = (first + i * size).toint()
+            place = cute.make_ptr(Float32, address, first.memspace, assumed_align=16)
+            four = cute.make_tensor(place, cute.make_layout(4)).load()
+            for e in cutlass.range_constexpr(4):
+                total[e] += four[e]
+    simt.quad(sums, (warp, lane, 0)).store(total.load())
+    cute.arch.sync_threads()
+    if warp == 0 and row < m:
+        for other in cutlass.range_constexpr(1, WARPS):
+            four = simt.quad(sums, (other, lane, 0)).load()
+            for e in cutlass.range_constexpr(4):
+                total[e] += four[e]
+        mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(row_c, 1)))
+        strides = row_d, column_d
+        mD = cute.make_tensor(d + item * batch_d, cute.make_layout((m, n), stride=strides))
+        finish_four(mC, mD, (row, col), total, (alpha, beta))
+
+
+SIGNATURES = signatures(POINTERS, kernel)

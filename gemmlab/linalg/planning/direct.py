@@ -1,0 +1,220 @@
+"""Products that take float32 operands as they are: their tile, their split of k, their time.
+
+A block computes a tile of C (`kernels.gemm.sm90.direct`). If there are few tiles, k is
+divided: among the blocks of a cluster, which add up their sums through shared memory, or in slices,
+which a second launch adds up (`add_slices`). Clusters cost no launch, but many do not fit at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
+from gemmlab.linalg.arch import Architecture
+from gemmlab.linalg.arch.architecture import DirectTile
+from gemmlab.linalg.planning.formulas import first_least, least, most
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.plan import Added, Product
+from gemmlab.linalg.shapes import Operand
+
+SPLITS = (1, 2, 4, 8)  # blocks that may share k: a portable cluster has up to 8
+_LEAST_CHUNKS = 4  # of a slice
+_ADDED = 32  # fours of C per block of `add_slices`
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The tile, how k is divided, and whether the transposed product is computed."""
+
+    tile: DirectTile
+    splits: int  # blocks of a cluster; 0: slices
+    swapped: bool
+
+
+class Factors(NamedTuple):
+    """Left and right operand, with the addresses of their arrays."""
+
+    left: Operand
+    right: Operand
+    at_left: Address
+    at_right: Address
+
+
+@cache
+def routes(arch: Architecture, k_major: tuple[bool, bool]) -> tuple[Route, ...]:
+    """All routes of products whose rows of a, and columns of b, are contiguous or not."""
+    found = []
+    for tile in arch.direct:
+        for swapped in (False, True):
+            a_major, b_major = ("k" if x else "mn" for x in k_major[:: -1 if swapped else 1])
+            config = replace(tile.config, a_major=a_major, b_major=b_major)
+            if swapped and config.block_m == config.block_n:
+                continue  # the transposed product would be computed in the same way
+            found += [Route(replace(tile, config=config), x, swapped) for x in (*SPLITS, 0)]
+    return tuple(found)
+
+
+def tiles_of(m: Any, n: Any, batch: Any, route: Route) -> Any:
+    config = route.tile.config
+    rows, columns = (n, m) if route.swapped else (m, n)
+    return ceil_div(rows, config.block_m) * ceil_div(columns, config.block_n) * batch
+
+
+def slices_of(tiles: Any, k: Any, route: Route, sms: int) -> Any:
+    """The slices of k with which all blocks run at once."""
+    tile = route.tile
+    return most(1, least(sms * tile.at_once // tiles, k // (CHUNK * _LEAST_CHUNKS)))
+
+
+def seconds_of(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> list[Any]:
+    """Predicted seconds of each of `routes`.
+
+    Blocks run in rounds. In each, a block takes the time `latency` for a chunk of k, or the blocks
+    of its multiprocessor each take the time `busy`.
+    """
+    seconds = []
+    for route in routes(arch, k_major):
+        tile, splits = route.tile, route.splits
+        tiles, chunks, join = tiles_of(m, n, batch, route), ceil_div(k, CHUNK), 0.0
+        if splits:
+            fit = most(1, arch.clusters_at_once[splits] * sms // arch.multiprocessors)
+            rounds, blocks = ceil_div(tiles, fit * tile.at_once), tiles * splits
+            join = arch.direct_join * (splits > 1)
+        else:
+            splits = slices_of(tiles, k, route, sms)
+            blocks = tiles * splits
+            rounds = ceil_div(blocks, sms * tile.at_once)
+            join = arch.direct_add + 8 * m * n * batch * splits / arch.direct_add_bytes
+        beside = least(tile.at_once, ceil_div(blocks, sms))
+        chunk = most(beside * tile.busy, tile.latency)
+        each = ceil_div(chunks, splits) * chunk + tile.ends
+        seconds.append(arch.direct_start + rounds * each + join)
+    return seconds
+
+
+def least_seconds(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> tuple[Any, Any]:
+    """The index in `routes` of the fastest, as predicted, and its seconds."""
+    index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
+    moved = 4 * batch * (k * (m + n) + m * n) / arch.direct_bytes
+    return index, most(best, moved)
+
+
+def slice_bytes(product: Product, route: Route, sms: int) -> int:
+    """Bytes of device memory for slices."""
+    if route.splits:
+        return 0
+    tiles = tiles_of(product.m, product.n, product.batch, route)
+    elements: int = slices_of(tiles, product.k, route, sms) * product.m * _pitch(product.n)
+    return 4 * product.batch * elements
+
+
+def _pitch(n: Any) -> Any:
+    """Elements between the rows of a slice: 128-bit accesses are aligned."""
+    return 4 * ceil_div(n, 4)
+
+
+def launches(
+    product: Product,
+    factors: Factors,
+    at_c: Address,
+    added: Added | None,
+    route: Route,
+    slices_at: Address,
+    arch: Architecture,
+    sms: int,
+) -> tuple[PlannedLaunch, ...]:
+    """Return the launches. added: D, if it is not C. slices_at: memory for slices."""
+    d = added or Added(at_c, product.ldc, 1, product.batch_c)
+    m, n, k, batch = product.m, product.n, product.k, product.batch
+    if route.splits:
+        return (_multiply(product, factors, at_c, d, route, 1, 0, arch),)
+    slices = slices_of(tiles_of(m, n, batch, route), k, route, sms)
+    pitch = _pitch(n)
+    partial = Product(m, n, k, pitch, batch, slices * m * pitch)
+    nothing = Added(slices_at, 0, 0, 0)
+    rest = route, slices, m * pitch, arch
+    multiply = _multiply(partial, factors, slices_at, nothing, *rest)
+    args: dict[str, Value] = {
+        "slices": slices_at,
+        "c": at_c,
+        "d": d.at,
+        "m": m,
+        "n": n,
+        "count": slices,
+        "pitch": pitch,
+        "row_c": product.ldc,
+        "batch_c": product.batch_c,
+        "row_d": d.row,
+        "column_d": d.column,
+        "batch_d": d.item,
+        "alpha": product.alpha,
+        "beta": product.beta,
+    }
+    grid = ceil_div(m * (pitch // 4), _ADDED), batch, 1
+    add = PlannedLaunch("add_slices", None, grid, (256, 1, 1), args, arch=arch)
+    return multiply, add
+
+
+def _multiply(
+    product: Product,
+    factors: Factors,
+    at_c: Address,
+    d: Added,
+    route: Route,
+    slices: Any,
+    slice_step: Any,
+    arch: Architecture,
+) -> PlannedLaunch:
+    config, splits = route.tile.config, route.splits or 1
+    left, right, at_left, at_right = factors
+    m, n = product.m, product.n
+    c, d_strides = (product.ldc, 1), (d.row, d.column)
+    if route.swapped:
+        left, right, at_left, at_right = right, left, at_right, at_left
+        m, n, c, d_strides = n, m, c[::-1], d_strides[::-1]
+    args: dict[str, Value] = {
+        "a": at_left,
+        "b": at_right,
+        "c": at_c,
+        "d": d.at,
+        "m": m,
+        "n": n,
+        "k": product.k,
+        "lda": left.ld,
+        "ldb": right.ld,
+        "batch_a": left.batch_stride,
+        "batch_b": right.batch_stride,
+        "row_c": c[0],
+        "column_c": c[1],
+        "batch_c": product.batch_c,
+        "row_d": d_strides[0],
+        "column_d": d_strides[1],
+        "batch_d": d.item,
+        "slice_c": slice_step,
+        "alpha": product.alpha,
+        "beta": product.beta,
+        "splits": splits,
+        "slices": slices,
+    }
+    blocks = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * splits
+    grid, block = (blocks, product.batch * slices, 1), (config.threads, 1, 1)
+    return PlannedLaunch("multiply", config, grid, block, args, (), splits, config.smem_bytes, arch)

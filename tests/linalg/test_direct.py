@@ -1,0 +1,218 @@
+"""Products without packing: right for every input, layout and split of k, on the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import emulation
+import numpy as np
+import pytest
+
+from benchmarks import families
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+from gemmlab.linalg.arch.architecture import DirectTile
+from gemmlab.linalg.arch.sm90 import SM90
+from gemmlab.linalg.planning import direct, program
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Case, Choice, choose
+from gemmlab.linalg.shapes import Stack
+from gemmlab.problems.rounding import sum_bound_u
+
+U = 2.0**-24
+TWO_GROUPS = DirectConfig(block_m=128, block_n=64)
+SMALL = DirectConfig(block_m=64, block_n=64)
+SLICES = 0  # instead of blocks that share k
+
+
+def run(
+    a: np.ndarray,
+    b: np.ndarray,
+    splits: int = 1,
+    *,
+    tile: DirectConfig = SMALL,
+    sms: int = 132,
+    swapped: bool = False,
+    transposed: tuple[bool, bool] = (False, False),
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    added: tuple[Stack, np.ndarray] | None = None,
+    **checks: Any,
+) -> np.ndarray:
+    """alpha·a·b + beta·(what is added, or 3) for a (batch, m, k) and b (k, n), or (batch, k, n).
+
+    transposed: whether the columns of a, and of b, are contiguous in memory.
+    """
+    memory = emulation.DeviceImage(**checks)
+    (batch, m, k), n = a.shape, b.shape[-1]
+    arrays = {"a": a, "b": b}
+    for name, flip in zip("ab", transposed, strict=True):
+        arrays[name] = np.ascontiguousarray(arrays[name].swapaxes(-1, -2) if flip else arrays[name])
+    steps = [m * k if batch > 1 else 0, k * n if b.ndim > 2 else 0]
+    row, column = (1, m) if transposed[0] else (k, 1)
+    left = Stack(m, k, row, column, batch, steps[0]).operand()
+    row, column = (1, k) if transposed[1] else (n, 1)
+    right = Stack(k, n, row, column, batch, steps[1]).transposed.operand()
+    assert left is not None and right is not None
+    majors = ["k" if x.k_major else "mn" for x in (left, right)]
+    a_major, b_major = majors[::-1] if swapped else majors
+    config = replace(tile, a_major=a_major, b_major=b_major)
+    route = direct.Route(DirectTile(config, 1, 0.0, 0.0, 0.0), splits, swapped)
+    d, source = added or (None, np.empty(1))
+    c = np.full((batch, m, n), 3.0 if beta and d is None else np.nan, np.float32)
+    job = Job(
+        Factor("a", left, DIRECT),
+        Factor("b", right, DIRECT),
+        Stack(m, n, n, 1, batch, m * n if batch > 1 else 0),
+        Choice(DIRECT, "", None, SM90),
+        alpha,
+        beta,
+        d=d,
+        route=route,
+    )
+    at = {name: memory.place(x) for name, x in {**arrays, "c": c, "d": source}.items()}
+    slices = memory.place(np.full(job.totals(sms) // 4 + 4, np.nan, np.float32))
+    launches = job.launches(WorkspaceAddresses(0, 0, 0, slices), sms)
+    assert len(launches) == 1 + (splits == SLICES)
+    for launch in program.placed(launches, at):
+        memory.run(launch)
+    return c
+
+
+def check(c: np.ndarray, a: np.ndarray, b: np.ndarray, bound: float) -> None:
+    """Each element is within `bound` u."""
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    error = np.abs(c - exact)
+    assert np.isfinite(c).all()
+    assert (error <= bound * U * size).all(), f"{(error / np.maximum(size, 1e-300)).max() / U} u"
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.slow
+def test_every_family_keeps_the_contract(family: str) -> None:
+    """At the least depth, whose bound is the narrowest."""
+    k = LEAST_DEPTH
+    a, b = families.FAMILIES[family](np.random.default_rng(len(family)), 70, 66, k)
+    check(run(a[None], b, 2)[0], a, b, sum_bound_u(k))
+
+
+@pytest.mark.parametrize(
+    ("tile", "transposed", "swapped"),
+    [
+        (SMALL, (False, False), False),
+        (SMALL, (False, True), False),
+        (SMALL, (True, False), True),
+        (SMALL, (True, True), False),
+        (TWO_GROUPS, (False, False), True),
+        (TWO_GROUPS, (True, True), True),
+    ],
+)
+@pytest.mark.slow
+def test_every_layout(tile: DirectConfig, transposed: tuple[bool, bool], swapped: bool) -> None:
+    """Rows at addresses that no 128-bit copy may use, and rows at which they may."""
+    for m, n, k in ((67, 45, 71), (68, 132, 96)):
+        a, b = families.FAMILIES["normal"](np.random.default_rng(m), m, n, k)
+        found = run(a[None], b, tile=tile, transposed=transposed, swapped=swapped)
+        check(found[0], a, b, 4)
+
+
+@pytest.mark.parametrize("splits", [*direct.SPLITS, SLICES])
+@pytest.mark.slow
+def test_every_division_of_k(splits: int) -> None:
+    """More blocks than chunks of k, too."""
+    for k in (132, 800):
+        a, b = families.FAMILIES["normal"](np.random.default_rng(splits), 13, 66, k)
+        check(run(a[None], b, splits, sms=9)[0], a, b, 4)
+
+
+@pytest.mark.slow
+def test_stacks() -> None:
+    """Of both, and of a alone."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 20, 600), "f4"), rng.standard_normal((3, 600, 24), "f4")
+    for splits in (1, SLICES):
+        check(run(a, b, splits), a, b, 4)
+        check(run(a, b[0], splits), a, b[0], 4)
+
+
+BIAS = Stack(70, 66, 0, 1)
+
+
+@pytest.mark.parametrize("splits", [1, SLICES])
+@pytest.mark.slow
+def test_what_is_added_may_have_any_strides(splits: int) -> None:
+    rng = np.random.default_rng(1)
+    a, b = families.FAMILIES["normal"](rng, 70, 66, 300)
+    source = rng.standard_normal(70 * 211, "f4")
+    transposed = BIAS.transposed._replace(rows=70, columns=66)
+    for d in (BIAS, transposed, Stack(70, 66, 3, 211), None):
+        layout = d or Stack(70, 66, 66, 1)
+        steps = (4 * layout.row_stride, 4 * layout.column_stride)
+        added = np.lib.stride_tricks.as_strided(source, (70, 66), steps) if d else 3.0
+        given = d and (d, source)
+        for swapped in (False, True):
+            rest: dict[str, Any] = {"added": given, "swapped": swapped, "sms": 9}
+            (c,) = run(a[None], b, splits, alpha=2.0, beta=-1.0, **rest)
+            exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+            assert (np.abs(c - (2 * exact - added)) <= 4 * U * (2 * size + np.abs(added))).all()
+
+
+@pytest.mark.parametrize("splits", [1, 4, SLICES])
+@pytest.mark.slow
+def test_infinities_and_nans_are_where_float32_has_them(splits: int) -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((1, 70, 330), "f4"), rng.standard_normal((330, 66), "f4")
+    a[0, 3, 5], a[0, 9, 100], b[120, 7], b[5, 1], b[:, 2] = np.inf, -np.inf, np.nan, -np.inf, 0
+    with np.errstate(invalid="ignore"):
+        exact = a[0].astype(float) @ b.astype(float)
+        size = np.abs(a[0]).astype(float) @ np.abs(b)
+    (c,) = run(a, b, splits)
+    finite = np.isfinite(exact)
+    assert 0 < finite.sum() < exact.size
+    assert np.array_equal(c[~finite], exact[~finite], equal_nan=True)
+    assert (np.abs(c[finite] - exact[finite]) <= 10 * U * size[finite]).all()
+
+
+@pytest.mark.parametrize("exponents", [(-140, 20), (-70, -70), (110, -100), (60, 60), (20, -60)])
+@pytest.mark.slow
+def test_every_magnitude(exponents: tuple[int, int]) -> None:
+    """Also where parts of elements would leave the range of TF32."""
+    rng = np.random.default_rng(3)
+    a, b = (
+        np.ldexp(rng.standard_normal(shape, "f4"), e)
+        for shape, e in zip(((70, 64), (64, 66)), exponents, strict=True)
+    )
+    (c,) = run(a[None], b)
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    assert (np.abs(c - exact) <= 10 * U * size + 64 * 2.0**-149).all()
+
+
+@pytest.mark.slow
+def test_checks_find_nothing() -> None:
+    """Also where a tile is computed again."""
+    races: dict[str, Any] = {"check": ("races", "global-races", "barriers", "warps")}
+    for family in ("normal", "one wide row"):
+        a, b = families.FAMILIES[family](np.random.default_rng(1), 70, 66, 330)
+        check(run(a[None], b, 2, tile=TWO_GROUPS, **races)[0], a, b, sum_bound_u(330))
+
+
+HOPPER = Case(8192, 8192, 8192, capability=(9, 0))
+
+
+def test_large_products_and_packed_operands_are_packed() -> None:
+    assert not choose(None, HOPPER).direct
+    assert not choose(None, replace(HOPPER, m=16, packed=("fp16x3", None))).direct
+
+
+def test_small_products_and_short_axes_are_not() -> None:
+    assert choose(None, replace(HOPPER, m=256, n=256, k=256)).tier == "tf32x3"
+    thin = replace(HOPPER, m=4096, n=4096, k=4096)
+    for case in (replace(thin, m=16), replace(thin, n=64)):
+        assert choose(None, case).direct
+
+
+def test_few_terms_are_added_in_float32() -> None:
+    """The bound of a sum of fewer terms is below what TF32 parts keep of each."""
+    case = replace(HOPPER, m=100_000, n=128)
+    assert choose(None, replace(case, k=LEAST_DEPTH)).tier == "tf32x3"
+    assert choose(None, replace(case, k=LEAST_DEPTH - 1)).tier == "ieee"
