@@ -15,6 +15,7 @@ from gemmlab.errors import GemmlabError
 # Each has a file or a folder here, which defines MEASUREMENT.
 NAMES = (
     "matmul",
+    "direct",
     "new-shapes",
     "first-product",
     "contract",

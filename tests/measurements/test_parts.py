@@ -259,7 +259,7 @@ def test_kernels_that_would_be_compiled_are_not_timed(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["matmull", "x.json"], 2, "no measurement 'matmull'; there are: matmul, new-shapes"),
+        (["matmull", "x.json"], 2, "no measurement 'matmull'; there are: matmul, direct, "),
         (["contract", "x.json", "rows:a"], 2, "part 'rows' has no case 'a'"),
     ],
 )

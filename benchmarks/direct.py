@@ -1,0 +1,158 @@
+"""Every way to multiply without packing: each tile and each division of k, at shapes of every kind.
+
+    python -m benchmarks direct benchmarks/h100/direct.json
+
+`scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to the record. Times are of CUDA graphs
+of calls. Errors are the largest |C - AB| / (|A||B|) of an element in u = 2^-24.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from statistics import geometric_mean
+from typing import Any
+
+import gemmlab
+from benchmarks import accuracy
+from benchmarks.gpu import Gpu, Work
+from benchmarks.matmul import tables as matmul_tables
+from benchmarks.matmul.results import DEPTHS, FAMILIES, SAMPLE
+from benchmarks.matmul.speed import SHAPES
+from benchmarks.measurement import Measurement, Rows
+from benchmarks.record import Row
+from gemmlab.linalg.arch.sm90 import SM90
+from gemmlab.linalg.planning import direct
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Choice
+from gemmlab.linalg.runtime.launches import Launcher
+from gemmlab.linalg.shapes import Stack
+from gemmlab.report.markdown import table
+
+ROUNDS = 4  # replays of a graph
+GRAPH_S = 5e-4  # of calls in a graph
+SLOWEST = 4  # times SGEMM, as predicted; slower routes are left out
+LARGEST = 2e11  # operations; of larger products, which are packed, no route is timed
+CHECKED = 3e10  # operations; larger products are not compared with float64
+
+
+def routes(gpu: Gpu) -> Iterator[Row]:
+    """SGEMM, `fp16x3`, and each route: its index in `direct.routes`, µs, error."""
+    launcher = Launcher(0)
+    row(gpu, launcher, *SHAPES[0])  # the first graphs of a process are slower
+    for case in SHAPES:
+        yield row(gpu, launcher, *case)
+        gpu.release()
+
+
+def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -> Row:
+    stack = (batch,) if batch > 1 else ()
+    a = gpu.normal(*stack, *((m, k) if way[0] == "n" else (k, m)), seed=1)
+    b = gpu.normal(*stack, *((k, n) if way[1] == "n" else (n, k)), seed=2)
+    a, b = (x.mT if t == "t" else x for x, t in zip((a, b), way, strict=True))
+    c = gpu.empty(*stack, m, n)
+    work, exact, size = 2 * m * n * k * batch, None, None
+    if work <= CHECKED:
+        exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    sgemm = microseconds(gpu, lambda: gpu.torch.matmul(a, b, out=c))
+    packed = partial(gemmlab.matmul, a, b, out=c, precision="fp16x3")
+    found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way, "sgemm": sgemm}
+    found |= {"fp16x3": microseconds(gpu, packed), "routes": []}
+    k_major = way[0] == "n", way[1] == "t"
+    times = direct.seconds_of(m, n, k, batch, k_major, SM90, SM90.multiprocessors)
+    for index, seconds in enumerate(times):
+        if work > LARGEST or seconds * 1e6 > SLOWEST * sgemm:
+            continue
+        call = bound(gpu, launcher, a, b, c, index)
+        c.fill_(float("nan"))
+        call()
+        error = None if exact is None else float(((c.double() - exact).abs() / size).max()) * 2**24
+        found["routes"].append([index, microseconds(gpu, call), error and round(error, 2)])
+    return found
+
+
+def bound(gpu: Gpu, launcher: Any, a: Any, b: Any, c: Any, index: int) -> Work:
+    """A product by a route, which adds itself to the current stream."""
+    (m, k), n, batch = a.shape[-2:], b.shape[-1], a.shape[0] if a.ndim > 2 else 1
+    steps = [x.stride(0) if batch > 1 else 0 for x in (a, b, c)]
+    left = Stack(m, k, a.stride(-2), a.stride(-1), batch, steps[0]).operand()
+    right = Stack(k, n, b.stride(-2), b.stride(-1), batch, steps[1]).transposed.operand()
+    assert left is not None and right is not None
+    route = direct.routes(SM90, (left.k_major, right.k_major))[index]
+    factors = Factor("a", left, DIRECT), Factor("b", right, DIRECT)
+    choice = Choice(DIRECT, "measured", arch=SM90)
+    job = Job(*factors, Stack(m, n, n, 1, batch, steps[2]), choice, route=route)
+    sms = SM90.multiprocessors
+    slices = gpu.empty(job.totals(sms) // 4 + 1)
+    memory = WorkspaceAddresses(0, 0, 0, slices.data_ptr())
+    launches = launcher.bind(job.launches(memory, sms))
+    addresses = a.data_ptr(), b.data_ptr(), c.data_ptr(), c.data_ptr()
+
+    def run(_: Any = slices) -> None:  # keeps the slices alive
+        stream = gpu.torch.cuda.current_stream().cuda_stream
+        for launch in launches:
+            launch.launch(stream, addresses)
+
+    return run
+
+
+def microseconds(gpu: Gpu, call: Work) -> float:
+    """The median of replays of a graph of calls."""
+    call()
+    gpu.synchronize()
+    count = max(2, min(20, round(GRAPH_S / gpu.seconds(call))))
+    graph = gpu.graph([call] * count)
+    graph()
+    times = [gpu.seconds(graph) / count for _ in range(ROUNDS)]
+    return round(statistics.median(times) * 1e6, 2)
+
+
+def errors(gpu: Gpu) -> Iterator[Row]:
+    """`tf32x3` and SGEMM against float64, at the depths of the default's table."""
+    for k in DEPTHS:
+        for family in FAMILIES if k >= LEAST_DEPTH else ():
+            a, b = gpu.draw(family, (SAMPLE, k), 1), gpu.draw(family, (k, SAMPLE), 2)
+            c, again = (gemmlab.matmul(a, b, precision=DIRECT) for _ in range(2))
+            exact = accuracy.exact(a, b)
+            yield {
+                **{"family": family, "k": k, "ran": DIRECT, "repeats": gpu.torch.equal(c, again)},
+                **accuracy.errors(c, *exact),
+                "sgemm": accuracy.errors(a @ b, *exact),
+            }
+
+
+def tables(record: Row) -> dict[str, str]:
+    """The fastest route at each shape, and the largest error of any."""
+    headings = ["m × n × k", "SGEMM", "`fp16x3`", "`tf32x3`", "SGEMM / fastest", "error, u"]
+    lines, factors = [], []
+    for row in record["routes"]:
+        routes = [time for _, time, _ in row["routes"]]
+        times = [row["sgemm"], row["fp16x3"], *([min(routes)] if routes else [])]
+        errors = [error for *_, error in row["routes"] if error is not None]
+        factors.append(row["sgemm"] / min(times))
+        ends = f"{factors[-1]:.2f}×", f"{max(errors):.1f}" if errors else "–"
+        texts = [f"{time:.1f}" for time in times] + ["–"] * (3 - len(times))
+        lines.append([shape_text(row), *texts, *ends])
+    mean = f"geometric mean {geometric_mean(factors):.2f}×"
+    text = f"{record['gpu']}, µs in CUDA graphs; {mean}."
+    tables = {"direct": f"{text}\n\n{table(headings, lines)}"}
+    if "errors" in record:
+        tables["direct-errors"] = matmul_tables.errors(record["errors"])
+    return tables
+
+
+def shape_text(row: Row) -> str:
+    stack = f"{row['batch']} × " if row["batch"] > 1 else ""
+    way = "" if row["transposed"] == "nn" else f", {row['transposed']}"
+    return f"{stack}{row['m']} × {row['n']} × {row['k']}{way}"
+
+
+MEASUREMENT = Measurement(
+    parts={
+        "routes": Rows(routes, ("m", "n", "k", "batch", "transposed")),
+        "errors": Rows(errors, ("family", "k")),
+    },
+    pages={"matmul-results.md": tables},
+    depth=2,
+)
