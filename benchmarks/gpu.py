@@ -129,7 +129,7 @@ class Gpu:
     def graph(self, calls: Sequence[Work]) -> Work:
         """One replay of all the calls, as a CUDA graph."""
         graph = self.torch.cuda.CUDAGraph()
-        with self.torch.cuda.graph(graph):
+        with self.torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for call in calls:
                 call()
         return graph.replay

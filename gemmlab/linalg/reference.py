@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmlab.kernels.gemm.sm90.config import (
+    DEEPEST,
     EMPTY_RISK,
-    LOW,
+    LEAST_PEAK,
+    NO_SHORTFALL,
     NOT_FINITE_RISK,
     WIDE_COUNT,
     WIDE_EVERY,
@@ -25,23 +27,15 @@ class PackedRows:
     parts: np.ndarray  # (parts, vectors, depth), uint16: the bits
     unscale: np.ndarray  # (vectors,), int32: exponent that undoes the scale
     risk: np.ndarray  # (vectors,), int32: elements that lose bits, or why none is counted
-    shortfall: np.ndarray  # (vectors,), int32: see `config`; 0 if none is counted
+    shortfall: np.ndarray  # (vectors,), float32: see `config`
 
     @property
     def status(self) -> tuple[int, int]:
         """What packing adds to the matrix's two counts."""
-        depth = self.parts.shape[2]
-        wide = (self.risk > WIDE_LEAST + depth // WIDE_EVERY) & (
-            self.shortfall > WIDE_SHORTFALL * depth
-        )
+        many = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
+        wide = many & (self.shortfall > WIDE_SHORTFALL)
         at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
         return at_risk, int((self.risk == NOT_FINITE_RISK).sum())
-
-    @property
-    def words(self) -> np.ndarray:
-        """(vectors,), uint64: the array `risk` of the kernels."""
-        marked = self.risk.astype(np.int64) + (self.shortfall.astype(np.int64) << 32)
-        return marked.view(np.uint64)
 
     def sum(self, scheme: Scheme) -> np.ndarray:
         """The matrix that the parts represent, in float64."""
@@ -60,11 +54,7 @@ def pack(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> PackedRo
     scale = np.where(finite & (magnitude > 0), scheme.peak - (exponent - 1), 0)
     kept = np.where(finite[:, None], matrix, np.float32(0)).astype(np.float64)
     rest = np.ldexp(kept, scale[:, None]).astype(np.float32)
-    low = np.abs(rest) < np.float32(2.0**scheme.floor)
-    at_risk = (rest != 0) & low
-    below = scheme.peak - (np.frexp(rest)[1] - 1)
-    shortfall = np.where(low, LOW, below).sum(axis=1) * (scheme.doubt > 0)
-    shortfall = np.where(finite & (magnitude > 0), shortfall, 0)
+    at_risk = (rest != 0) & (np.abs(rest) < np.float32(2.0**scheme.floor))
     parts, value = [], rest
     for part in range(scheme.parts):
         if scheme.has_ties and part == scheme.parts - 1:  # ties go away from zero
@@ -74,8 +64,17 @@ def pack(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> PackedRo
         rest = rest - as_float32(parts[-1], scheme.dtype)
     risk = np.where(magnitude > 0, at_risk.sum(axis=1), EMPTY_RISK)
     risk = np.where(finite, risk, NOT_FINITE_RISK)
-    counts = (risk.astype(np.int32), shortfall.astype(np.int32))
-    return PackedRows(np.stack(parts), (-scale).astype(np.int32), *counts)
+    per_vector = ((-scale).astype(np.int32), risk.astype(np.int32), shortfalls(matrix))
+    return PackedRows(np.stack(parts), *per_vector)
+
+
+def shortfalls(matrix: np.ndarray) -> np.ndarray:
+    """The shortfall of each row."""
+    bits, depth = np.ascontiguousarray(matrix).view(np.int32) & 0x7FFFFFFF, matrix.shape[1]
+    peak, exponents = bits.max(axis=1, initial=0), (bits >> 23).sum(axis=1)
+    found = (peak >> 23).astype(np.float32) - exponents.astype(np.float32) / np.float32(depth)
+    known = (peak >= (127 + LEAST_PEAK) << 23) & (depth <= DEEPEST)
+    return np.where(known, found, np.float32(NO_SHORTFALL)).astype(np.float32)
 
 
 def one_way(values: np.ndarray, way: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gemmlab.kernels.gemm.sm90.config import (
     BF16X6,
     FP16X3,
-    LOW,
+    NO_SHORTFALL,
     SCHEMES,
     WIDE_COUNT,
     PackConfig,
@@ -104,21 +104,27 @@ def test_elements_at_risk_are_counted() -> None:
 
 
 def test_a_vector_with_many_elements_at_risk_is_wide() -> None:
-    rows = np.full((3, 3000), 2.0**-20, np.float32)
+    rows = np.full((3, 3000), 2.0**-21, np.float32)
     rows[:, 0] = 1.0
     rows[1, 20:] = 0.0
     rows[2, 21:] = 0.0
     assert reference.pack(rows, FP16X3).status == (2999 + 19 + 20 + WIDE_COUNT * 2, 0)
 
 
-@pytest.mark.parametrize(("bits", "wide"), [(16, False), (17, True)])
+@pytest.mark.parametrize(("bits", "wide"), [(19, False), (20, True)])
 def test_a_vector_is_not_wide_if_its_other_elements_are_large_enough(bits: int, wide: bool) -> None:
     row = np.full((1, 1000), 2.0**-bits, np.float32)
-    row[:, :150] = 2.0**-20
+    row[:, :150] = 2.0**-23
     row[:, -1] = 1.0
     found = reference.pack(row, FP16X3)
-    assert found.shortfall.tolist() == [150 * LOW + 849 * bits]
-    assert found.status == (150 + WIDE_COUNT * wide, 0)
+    assert found.shortfall[0] == pytest.approx(0.150 * 23 + 0.849 * bits, 1e-5)
+    assert found.status == (999 + WIDE_COUNT * wide, 0)
+
+
+@pytest.mark.parametrize(("peak", "known"), [(2.0**-64, True), (2.0**-65, False), (0.0, False)])
+def test_vectors_of_tiny_numbers_have_no_shortfall(peak: float, known: bool) -> None:
+    row = np.array([[peak, peak / 2, peak / 2, peak / 4]], np.float32)
+    assert reference.pack(row, FP16X3).shortfall[0] == (1 if known else NO_SHORTFALL)
 
 
 @given(SEEDS)
@@ -128,13 +134,14 @@ def test_shortfalls_bound_what_the_terms_add_up_to(seed: int) -> None:
     pair = np.exp2(rng.uniform(0, 17, (2, 1)) * rng.standard_normal((2, depth)))
     pair[rng.random((2, depth)) < rng.choice([0, 0.2, 0.6], (2, 1))] = 0
     if rng.random() < 0.5:  # as far from the bound as an order can be
-        pair = np.sort(pair, axis=1) * 1.0
+        pair = np.sort(pair, axis=1)
         pair[1] = pair[1, ::-1]
-    packed = reference.pack(pair.astype(np.float32), FP16X3)
-    a, b = np.ldexp(pair.astype(np.float32).astype(float), -packed.unscale[:, None])
-    exponent = 2 * FP16X3.peak - packed.shortfall.sum() / depth
-    if exponent >= 0 and (packed.risk >= 0).all():
-        assert a @ b >= depth * 2.0**exponent * (1 - 1e-9)
+    pair *= 2.0 ** rng.integers(-70, 70)
+    a, b = (pair := pair.astype(np.float32)).astype(float)
+    peaks = np.frexp(pair.astype(float).max(axis=1))[1] - 1
+    shortfall = float(reference.shortfalls(pair).astype(float).sum())
+    if shortfall <= 2 * FP16X3.peak:
+        assert a @ b >= depth * 2.0 ** (peaks.sum() - shortfall) * (1 - 1e-5)
 
 
 def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
@@ -173,7 +180,8 @@ class Target:
             reference.as_float32(bits, packed.scheme.dtype) for bits in (out, expected.parts)
         )
         assert np.array_equal(values, wanted)
-        for name, per_vector in (("unscale", expected.unscale), ("risk", expected.words)):
+        for name in ("unscale", "risk", "shortfall"):
+            per_vector = getattr(expected, name)
             written = self.raw[packed.offsets[name] :].view(per_vector.dtype)[: packed.vectors]
             assert np.array_equal(written, per_vector)
         counted = self.raw[: plan.STATUS_BYTES].view(np.uint64)
@@ -203,15 +211,16 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     x, memory = matrix(vectors, depth), DeviceImage()
     target = Target(memory, Packed(FP16X3, vectors, depth, False))
     at = {name: target.address + offset for name, offset in target.packed.offsets.items()}
-    source, peaks = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 256), np.int32)
+    source, found = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 2, 256), np.int32)
     read = {"x": source, "vectors": vectors, "depth": depth, "ldx": vectors, "batch_x": 0}
     find: dict[str, Any] = {
         **read,
-        "peaks": memory.place(peaks),
+        "peaks": memory.place(found[0]),
+        "exponents": memory.place(found[1]),
         "risk": at["risk"],
         "chunk": chunk,
     }
-    results = {name: at[name] for name in ("out", "unscale", "status")}
+    results = {name: at[name] for name in ("out", "unscale", "shortfall", "status")}
     args: dict[str, Any] = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
     memory.run(PlannedLaunch("find_peaks", PackConfig(), grid, block, find))

@@ -42,13 +42,15 @@ class Packed:
     def __post_init__(self) -> None:
         # A pitch has whole lines, and `padded` whole 1024 bytes, so every array is aligned.
         exponents = 4 * self.batch * self.padded
-        peaks = ALIGNMENT + 3 * exponents  # "risk" takes 8 bytes per vector
-        out = peaks + exponents * self.chunks
+        peaks = ALIGNMENT + 3 * exponents
+        out = peaks + 2 * exponents * self.chunks
         self.offsets = {
             "status": 0,
             "unscale": ALIGNMENT,
             "risk": ALIGNMENT + exponents,
+            "shortfall": ALIGNMENT + 2 * exponents,
             "peaks": peaks,
+            "exponents": peaks + exponents * self.chunks,
             "out": out,
             "end": out + 2 * self.batch * _parts(self.scheme.name) * self.lines * self.pitch,
         }

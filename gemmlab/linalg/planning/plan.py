@@ -67,6 +67,7 @@ def pack(
         **found,
         "out": target + offsets["out"],
         "unscale": target + offsets["unscale"],
+        "shortfall": target + offsets["shortfall"],
         "status": target + offsets["status"],
         "pitch": packed.pitch,
     }
@@ -84,7 +85,11 @@ def pack(
         )
     config, any_part = pack_config(scheme, first), pack_config(scheme)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
-    chunks: dict[str, Value] = {"peaks": target + offsets["peaks"], "chunk": packed.chunk}
+    chunks: dict[str, Value] = {
+        "peaks": target + offsets["peaks"],
+        "exponents": target + offsets["exponents"],
+        "chunk": packed.chunk,
+    }
     find = {**found, **chunks}
     return (
         PlannedLaunch("find_peaks", any_part, grid, block, find, arch=arch),
@@ -193,6 +198,8 @@ def multiply(
             "unscale_b": base_b + offsets_b["unscale"],
             "risk_a": base_a + offsets_a["risk"],
             "risk_b": base_b + offsets_b["risk"],
+            "shortfall_a": base_a + offsets_a["shortfall"],
+            "shortfall_b": base_b + offsets_b["shortfall"],
             "status_a": base_a + offsets_a["status"],
             "status_b": base_b + offsets_b["status"],
             "totals_c": totals,

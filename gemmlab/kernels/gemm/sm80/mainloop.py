@@ -32,8 +32,10 @@ POINTERS = {
     "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
     "unscale_b": ("int32", "input"),
-    "risk_a": ("uint64", "input"),
-    "risk_b": ("uint64", "input"),
+    "risk_a": ("int32", "input"),
+    "risk_b": ("int32", "input"),
+    "shortfall_a": ("float32", "input"),
+    "shortfall_b": ("float32", "input"),
     "status_a": ("uint64", "input"),
     "status_b": ("uint64", "input"),
     "totals_c": ("float32", "output"),
@@ -161,6 +163,8 @@ def kernel(
     unscale_b: cute.Pointer,
     risk_a: cute.Pointer,
     risk_b: cute.Pointer,
+    shortfall_a: cute.Pointer,
+    shortfall_b: cute.Pointer,
     status_a: cute.Pointer,
     status_b: cute.Pointer,
     totals_c: cute.Pointer,
@@ -222,7 +226,7 @@ def kernel(
     own_totals = totals.totals_of(totals_c, thread, config)
     TOTAL = config.total_k // LINE  # k-tiles
     scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-    risks = (risk_a, risk_b, doubts, doubted, doubt, depth)
+    risks = (risk_a, risk_b, shortfall_a, shortfall_b, doubts, doubted, doubt, depth)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
 
     k_tiles = cute.ceil_div(k, LINE)

@@ -21,12 +21,14 @@ STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of `pack_deep`
 REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
 VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
-# The shortfall of a vector is the sum, over its elements, of how many powers of two they lie below
-# `peak`. An element at risk, or 0, counts as LOW.
-LOW = 40
+# The shortfall of a vector is the mean, over its elements, of how many powers of two they lie below
+# the largest one, by their exponents. 0 and subnormal numbers have the exponent -127. A vector has
+# no shortfall, but NO_SHORTFALL, if its largest element is below 2^LEAST_PEAK, or if it is so deep
+# that exponents, which are added as bytes, do not fit in 32 bits.
+NO_SHORTFALL, LEAST_PEAK, DEEPEST = 1000.0, -64, 2**23
 # A vector is wide if more than WIDE_LEAST + depth // WIDE_EVERY of its elements are at risk, and
-# its shortfall is above WIDE_SHORTFALL per element. Each wide vector adds WIDE_COUNT to the count
-# of elements at risk, more than any matrix has elements.
+# its shortfall is above WIDE_SHORTFALL. Each wide vector adds WIDE_COUNT to the count of elements
+# at risk, more than any matrix has elements.
 WIDE_LEAST, WIDE_EVERY, WIDE_SHORTFALL = 8, 256, 20
 WIDE_COUNT = 2**40
 # The number of elements at risk of vectors that have none to count.
@@ -53,11 +55,12 @@ class Scheme:
     ones may lose more, shorter ones less. 0: no sum is doubtful.
 
     The magnitudes add up to at least the magnitude of the sum, and to at least k·2^(2·peak - s),
-    where s is the mean over k of the shortfalls of the row and the column, if s is at most 2·peak.
-    Let both elements of a fraction 1 - f of the terms be neither at risk nor 0, and t be the mean
-    of their shortfalls. These terms add up to at least (1 - f)·k·2^(2·peak - t), because an
-    arithmetic mean is at least the geometric mean. Each of the others counts at least LOW, and t is
-    at most 2·(peak - floor), which is LOW - 6: so s ≥ t + 6·f, and 2^(-6·f) ≤ 1 - f for f ≤ 0.9.
+    where s is the sum of the shortfalls of the row and the column, if s is at most 2·peak. Let both
+    elements of a fraction 1 - f of the k terms be normal numbers, and t be the mean of what these
+    lie below both peaks. They add up to at least (1 - f)·k·2^(2·peak - t), because an arithmetic
+    mean is at least the geometric mean. Each other term counts at least 63 (127 + LEAST_PEAK), so
+    s ≥ 63·f + t·(1 - f). Since s ≤ 28, 63 - t is at least 35/(1 - f), so s ≥ t + 35·f/(1 - f), and
+    2^(-35·f/(1 - f)) ≤ 1 - f.
     """
 
     name: str

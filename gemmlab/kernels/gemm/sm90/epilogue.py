@@ -25,8 +25,10 @@ class Output(NamedTuple):
     unscale_b: cute.Pointer  # … of each column of B
     item_stride_a: Int32  # 1; 0 if all items of the batch share A
     item_stride_b: Int32
-    risk_a: cute.Pointer  # number at risk, and shortfall, of each row of A; see `pack`
-    risk_b: cute.Pointer  # … of each column of B
+    risk_a: cute.Pointer  # elements at risk in each row of A; negative: none
+    risk_b: cute.Pointer  # … in each column of B
+    shortfall_a: cute.Pointer  # see `config`
+    shortfall_b: cute.Pointer
     doubts: cute.Pointer  # a bit per element of C, for those that `repair` computes
     doubted: cute.Pointer  # their number
     doubt: Float32  # see `Scheme`
@@ -164,10 +166,10 @@ def leave_doubtful(
     most_a = cute.make_rmem_tensor(2, Int32)
     most_b = cute.make_rmem_tensor((2, pairs), Int32)
     for r in cutlass.range_constexpr(2):
-        most_a[r] = Int32(rA[row0 + coords[(0, r, 0), 0, 0][0]])
+        most_a[r] = rA[row0 + coords[(0, r, 0), 0, 0][0]]
     for e in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
-            most_b[e, j] = Int32(rB[col0 + coords[(e, 0, j), 0, 0][1]])
+            most_b[e, j] = rB[col0 + coords[(e, 0, j), 0, 0][1]]
     has_small = Boolean(False)
     for r in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
@@ -176,6 +178,8 @@ def leave_doubtful(
                 value = sums[(e, r, j), 0, 0]
                 has_small = has_small or cutlass.max(value, -value) < limit
     if has_small:
+        fA = exponents_of(output.shortfall_a, item * output.item_stride_a, m)
+        fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
         words = cute.ceil_div(n, 32)
         for r in cutlass.range_constexpr(2):
             for j in cutlass.range_constexpr(pairs):
@@ -185,7 +189,7 @@ def leave_doubtful(
                     limit = limit_of(most_a[r], most_b[e, j], output.doubt)
                     value = sums[(e, r, j), 0, 0]
                     if cutlass.max(value, -value) < limit and row < m and col < n:
-                        known = least_magnitude(rA[row], rB[col], output.depth, peak)
+                        known = least_magnitude(fA[row] + fB[col], output.depth, peak)
                         if known < limit:
                             sums[(e, r, j), 0, 0] = Float32(0)
                             word = (Int64(item) * m + row) * words + col // 32
@@ -203,12 +207,9 @@ def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
 
 
 @cute.jit
-def least_magnitude(
-    risk_a: Uint64, risk_b: Uint64, depth: Int32, peak: cutlass.Constexpr
-) -> Float32:
+def least_magnitude(shortfall: Float32, depth: Int32, peak: cutlass.Constexpr) -> Float32:
     """A lower bound of what the magnitudes of a sum's terms add up to, or 0; see `Scheme`."""
-    mean = (Int32(risk_a >> 32) + Int32(risk_b >> 32)) // depth  # rounded down
-    exponent = 2 * peak - 1 - mean
+    exponent = 2 * peak - 1 - Int32(shortfall)  # Int32 rounds down
     least = Float32(depth) * power(exponent)
     if exponent < 0:
         least = Float32(0)

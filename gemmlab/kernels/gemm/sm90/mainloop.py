@@ -58,8 +58,10 @@ POINTERS = {
     "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
     "unscale_b": ("int32", "input"),
-    "risk_a": ("uint64", "input"),
-    "risk_b": ("uint64", "input"),
+    "risk_a": ("int32", "input"),
+    "risk_b": ("int32", "input"),
+    "shortfall_a": ("float32", "input"),
+    "shortfall_b": ("float32", "input"),
     "status_a": ("uint64", "input"),
     "status_b": ("uint64", "input"),
     "totals_c": ("float32", "output"),
@@ -267,6 +269,8 @@ def kernel(
     unscale_b: cute.Pointer,
     risk_a: cute.Pointer,
     risk_b: cute.Pointer,
+    shortfall_a: cute.Pointer,
+    shortfall_b: cute.Pointer,
     status_a: cute.Pointer,
     status_b: cute.Pointer,
     totals_c: cute.Pointer,
@@ -324,7 +328,7 @@ def kernel(
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-        risks = (risk_a, risk_b, doubts, doubted, doubt, depth)
+        risks = (risk_a, risk_b, shortfall_a, shortfall_b, doubts, doubted, doubt, depth)
         added = (d, row_d, column_d, batch_d)
         output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
         consume(ring, work, output, totals_c, group, config)

@@ -12,15 +12,16 @@ largest magnitudes that they have found; `pack_deep` packs matrices too deep for
 cluster. The parts keep the order of the matrix in memory. Their pitch meets TMA's rules whatever
 the matrix's pitch is.
 
-| output  | per     | meaning                                                                     |
-|---------|---------|-----------------------------------------------------------------------------|
-| out     | element | parts (batch, part, line, pitch); lines are contiguous                      |
-| unscale | vector  | exponent of the power of two that undoes the scale                          |
-| risk    | vector  | lower half: number of elements too small relative to the largest to keep    |
-|         |         | all bits; upper half: the shortfall (see `config`). -1 if the vector has an |
-|         |         | infinity or a NaN, and its parts are then 0; -2 if all its elements are 0   |
-| status  | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of them;  |
-|         |         | [1] += vectors with an infinity or a NaN                                    |
+| output    | per     | meaning                                                                   |
+|-----------|---------|---------------------------------------------------------------------------|
+| out       | element | parts (batch, part, line, pitch); lines are contiguous                    |
+| unscale   | vector  | exponent of the power of two that undoes the scale                        |
+| risk      | vector  | number of elements too small relative to the largest to keep all bits;    |
+|           |         | -1 if the vector has an infinity or a NaN, and its parts are then 0; -2   |
+|           |         | if all its elements are 0                                                 |
+| shortfall | vector  | how far its elements lie below the largest on average, in powers of two   |
+| status    | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of      |
+|           |         | them; [1] += vectors with an infinity or a NaN                            |
 
 Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so each thread issues
 `fours` 128-bit loads before it uses the first.
@@ -29,13 +30,15 @@ Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so ea
 from typing import Any
 
 import cutlass
-from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
+from cutlass import Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import (
+    DEEPEST,
     EMPTY_RISK,
-    LOW,
+    LEAST_PEAK,
+    NO_SHORTFALL,
     NOT_FINITE_RISK,
     PACK_WARPS,
     STRIP,
@@ -53,7 +56,8 @@ POINTERS = {
     "x": ("float32", "input"),
     "out": ("uint16", "output"),
     "unscale": ("int32", "output"),
-    "risk": ("uint64", "output"),
+    "risk": ("int32", "output"),
+    "shortfall": ("float32", "output"),
     "status": ("uint64", "accumulator"),
 }
 
@@ -96,6 +100,15 @@ def scale_of(peak: Int32, scheme: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
+def shortfall_of(peak: Int32, exponents: Int32, depth: Int32) -> Float32:
+    """A vector's shortfall, from the bits of its largest magnitude and its exponents' sum."""
+    shortfall = Float32(peak >> 23) - Float32(Uint32(exponents)) / Float32(depth)
+    if peak < (127 + LEAST_PEAK) << 23 or depth > DEEPEST:
+        shortfall = Float32(NO_SHORTFALL)
+    return shortfall
+
+
+@cute.jit
 def load_inside(tensor: cute.Tensor, i: Int32, j: Int32, wide: cutlass.Boolean) -> cute.TensorSSA:
     """Elements (i,j) to (i,j+3), 0 outside the matrix; one 128-bit load if possible."""
     rows, columns = tensor.shape
@@ -109,43 +122,35 @@ def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.
     simt.element(unscale, at)[0] = -scale
     if scale >= NOT_FINITE:
         simt.element(unscale, at)[0] = Int32(0)
-        simt.element(risk, at)[0] = Uint64(Int64(EMPTY_RISK))
+        simt.element(risk, at)[0] = Int32(EMPTY_RISK)
     if scale == NOT_FINITE:
-        simt.element(risk, at)[0] = Uint64(Int64(NOT_FINITE_RISK))
+        simt.element(risk, at)[0] = Int32(NOT_FINITE_RISK)
         atomics.add(status + 1, Uint64(1))
 
 
 @cute.jit
-def risk_word(count: Int32, shortfall: Int32) -> Uint64:
-    """What `risk` holds of a vector, or of a part of it: such words add up."""
-    return Uint64(shortfall) << 32 | Uint64(count)
-
-
-@cute.jit
-def is_wide(word: Uint64, depth: Int32) -> Boolean:
-    """Whether a vector is wide. Once it is, it stays so when the words of other parts are added."""
-    many = Int32(word) > WIDE_LEAST + depth // WIDE_EVERY
-    return many and Int32(word >> 32) > WIDE_SHORTFALL * depth
-
-
-@cute.jit
-def count_risk(before: Uint64, word: Uint64, depth: Int32, status: cute.Pointer) -> None:
-    """Add the elements at risk in `word` to the matrix's count; their vector had `before`.
+def count_risk(
+    before: Int32, count: Int32, shortfall: Float32, depth: Int32, status: cute.Pointer
+) -> None:
+    """Add `count` elements at risk to the matrix's count; their vector had `before` of them.
 
     The call that makes a vector wide also counts it as wide.
     """
-    added = word & Uint64(0xFFFFFFFF)
-    if is_wide(before + word, depth) and not is_wide(before, depth):
+    most = WIDE_LEAST + depth // WIDE_EVERY
+    added = Uint64(count)
+    if before <= most and before + count > most and shortfall > WIDE_SHORTFALL:
         added += Uint64(WIDE_COUNT)
-    if added > 0:
+    if count > 0:
         atomics.add(status, added)
 
 
 @cute.jit
-def add_risk(risk: cute.Pointer, word: Uint64, depth: Int32, status: cute.Pointer) -> None:
-    """Add what one block has found of a vector's elements."""
-    before = cute.arch.atomic_add(risk, word, sem="relaxed", scope="gpu")
-    count_risk(before, word, depth, status)
+def add_risk(
+    risk: cute.Pointer, count: Int32, shortfall: Float32, depth: Int32, status: cute.Pointer
+) -> None:
+    """Add one block's count of a vector's elements at risk."""
+    before = cute.arch.atomic_add(risk, count, sem="relaxed", scope="gpu")
+    count_risk(before, count, shortfall, depth, status)
 
 
 @cute.jit
@@ -184,10 +189,7 @@ def pack_four(
     step: Int64,
     config: cutlass.Constexpr,
 ) -> None:
-    """Write the parts of four elements to `target`, `target + step`, …
-
-    counts: (2, 4), to which it adds whether each element is at risk, and its shortfall.
-    """
+    """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
@@ -197,16 +199,8 @@ def pack_four(
         if scales[e] >= NOT_FINITE:
             value = Float32(0)
         size = magnitude(value)
-        is_low = size < (127 + scheme.floor) << 23
-        if size > 0 and is_low:
-            counts[0, e] += 1
-        if cutlass.const_expr(scheme.doubt > 0):
-            shortfall = 127 + scheme.peak - (size >> 23)
-            if is_low:
-                shortfall = Int32(LOW)
-            if scales[e] >= NOT_FINITE:
-                shortfall = Int32(0)
-            counts[1, e] += shortfall
+        if size > 0 and size < (127 + scheme.floor) << 23:
+            counts[e] += 1
         rest[e] = value
     dtype = ELEMENTS[scheme.dtype]
     values = cute.make_rmem_tensor(4, Float32)
@@ -234,40 +228,53 @@ def combine(a: Int32, b: Int32, op: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
-def reduce_threads(value: Int32, warps: cutlass.Constexpr, op: cutlass.Constexpr) -> Int32:
-    """Reduce by "max" or "add" over a warp or all `warps` of the block; every thread has it."""
+def reduce_threads(values: tuple, warps: cutlass.Constexpr, ops: cutlass.Constexpr) -> list:
+    """Reduce each value by its op, "max" or "add", over a warp or all `warps` of the block.
+
+    Every thread has the results.
+    """
     thread, _, _ = cute.arch.thread_idx()
-    for level in cutlass.range_constexpr(5):
-        value = combine(value, cute.arch.shuffle_sync_bfly(value, 16 >> level), op)
+    results = []
+    for value, op in zip(values, ops, strict=True):
+        for level in cutlass.range_constexpr(5):
+            value = combine(value, cute.arch.shuffle_sync_bfly(value, 16 >> level), op)
+        results.append(value)
     if cutlass.const_expr(warps > 1):
-        sW = cute.make_tensor(cute.arch.alloc_smem(Int32, warps, 16), cute.make_layout(warps))
+        shape = cute.make_layout((len(ops), warps), stride=(warps, 1))
+        sW = cute.make_tensor(cute.arch.alloc_smem(Int32, len(ops) * warps, 16), shape)
         if thread % 32 == 0:
-            sW[thread // 32] = value
+            for v in cutlass.range_constexpr(len(ops)):
+                sW[v, thread // 32] = results[v]
         cute.arch.sync_threads()
-        value = sW[0]
-        for i in cutlass.range_constexpr(1, warps):
-            value = combine(value, sW[i], op)
-    return value
+        for v in cutlass.range_constexpr(len(ops)):
+            value = sW[v, 0]
+            for i in cutlass.range_constexpr(1, warps):
+                value = combine(value, sW[v, i], ops[v])
+            results[v] = value
+    return results
 
 
 @cute.jit
-def reduce_strip(sW: cute.Tensor, values: cute.Tensor, op: cutlass.Constexpr) -> None:
+def reduce_strip(tensors: tuple, values: tuple, ops: cutlass.Constexpr) -> None:
     """Reduce by "max" or "add" over the block for each vector of the strip, into sW[0, …].
 
-    sW: (warps, STRIP). values: one for each of the thread's four vectors.
+    tensors: sW (warps, STRIP) for each op. values: one for each of the thread's four vectors.
     """
     thread, _, _ = cute.arch.thread_idx()
-    warps = sW.shape[0]
-    for e in cutlass.range_constexpr(4):
-        value = values[e]
-        for distance in (LANES, 2 * LANES):
-            value = combine(value, cute.arch.shuffle_sync_bfly(value, distance), op)
-        if thread % 32 < LANES:
-            sW[thread // 32, thread % LANES * 4 + e] = value
+    warps = tensors[0].shape[0]
+    for v in cutlass.range_constexpr(len(ops)):
+        for e in cutlass.range_constexpr(4):
+            value = values[v][e]
+            for distance in (LANES, 2 * LANES):
+                value = combine(value, cute.arch.shuffle_sync_bfly(value, distance), ops[v])
+            if thread % 32 < LANES:
+                tensors[v][thread // 32, thread % LANES * 4 + e] = value
     cute.arch.sync_threads()
     if thread < STRIP:
-        for w in cutlass.range_constexpr(1, warps):
-            sW[0, thread] = combine(sW[0, thread], sW[w, thread], op)
+        for v in cutlass.range_constexpr(len(ops)):
+            sW = tensors[v]
+            for w in cutlass.range_constexpr(1, warps):
+                sW[0, thread] = combine(sW[0, thread], sW[w, thread], ops[v])
 
 
 @cute.kernel
@@ -276,6 +283,7 @@ def pack_k_major(
     out: cute.Pointer,
     unscale: cute.Pointer,
     risk: cute.Pointer,
+    shortfall: cute.Pointer,
     status: cute.Pointer,
     vectors: Int32,
     depth: Int32,
@@ -295,20 +303,23 @@ def pack_k_major(
 
     # Registers hold the front of the vector. The rest of a long vector is read twice.
     held = cute.make_rmem_tensor((4, FOURS), Float32)
-    peak = Int32(0)
+    peak, exponents = Int32(0), Int32(0)
     for i in cutlass.range_constexpr(FOURS):
         four = load_inside(mX, vector, first + i * STRIDE, wide)
         for e in cutlass.range_constexpr(4):
             held[e, i] = four[e]
     for i in cutlass.range_constexpr(4 * FOURS):
         peak = cutlass.max(peak, magnitude(held[i]))
+        exponents += magnitude(held[i]) >> 23
     for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
         four = load_inside(mX, vector, k, wide)
         for e in cutlass.range_constexpr(4):
             peak = cutlass.max(peak, magnitude(four[e]))
-    scale = scale_of(reduce_threads(peak, config.warps, "max"), scheme)
+            exponents += magnitude(four[e]) >> 23
+    peak, exponents = reduce_threads((peak, exponents), config.warps, ("max", "add"))
+    scale, short = scale_of(peak, scheme), shortfall_of(peak, exponents, depth)
 
-    counts = cute.make_rmem_tensor((2, 4), Int32)
+    counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     target = out + (Int64(item) * scheme.parts * vectors + vector) * pitch
     step = Int64(vectors) * pitch
@@ -321,16 +332,13 @@ def pack_k_major(
         for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
             four = load_inside(mX, vector, k, wide)
             pack_four(four, [scale] * 4, counts, target + k, step, config)
-    totals = []
-    for i in cutlass.range_constexpr(2):
-        total = counts[i, 0] + counts[i, 1] + counts[i, 2] + counts[i, 3]
-        totals.append(reduce_threads(total, config.warps, "add"))
+    count = counts[0] + counts[1] + counts[2] + counts[3]
+    count = reduce_threads((count,), config.warps, ("add",))[0]
     if vector < vectors and first == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
-        outside = cute.round_up(depth, 4) - depth  # zeros that complete the last four elements
-        word = risk_word(totals[0], totals[1] - LOW * outside)
-        simt.element(risk, at)[0] = word
-        count_risk(Uint64(0), word, depth, status)
+        simt.element(risk, at)[0] = count
+        simt.element(shortfall, at)[0] = short
+        count_risk(Int32(0), count, short, depth, status)
         record_scale(at, scale, unscale, risk, status)
 
 
@@ -344,35 +352,41 @@ def load_remote(pointer: cute.Pointer, block: Int32) -> Int32:
 
 @cute.jit
 def share_scales(
-    sW: cute.Tensor,
-    scales: tuple,
+    tensors: tuple,
+    outputs: tuple,
     inside: cutlass.Boolean,
     rank: Int32,
     at: Int64,
+    depth: Int32,
     config: cutlass.Constexpr,
-) -> list:
-    """Find the scales of the strip from the peaks of all blocks of the cluster.
+) -> tuple:
+    """Find the scales of the strip from what all blocks of the cluster have found.
 
-    sW: (warps, STRIP), whose row 0 has the block's peaks. Returns the scales of the thread's four
-    vectors. The caller must wait for the cluster before sW changes: others may still read it.
+    tensors: (warps, STRIP), whose rows 0 have the block's peaks and sums of exponents. Returns the
+    scales of the thread's four vectors, and the shortfall of the vector of thread i < STRIP. The
+    caller must wait for the cluster before the tensors change: others may still read them.
     """
-    unscale, risk, status = scales
+    sW, sE = tensors
+    unscale, risk, shortfall, status = outputs
     thread, _, _ = cute.arch.thread_idx()
     if inside and rank == 0:
-        simt.element(risk, at)[0] = Uint64(0)
+        simt.element(risk, at)[0] = Int32(0)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
+    short = Float32(0)
     if thread < STRIP:
-        peak = sW[0, thread]
+        peak, exponents = sW[0, thread], Int32(0)
         for block in cutlass.range_constexpr(config.cluster):
             peak = cutlass.max(peak, load_remote(sW.iterator + thread, block))
-        sS[thread] = scale_of(peak, config.scheme)
+            exponents += load_remote(sE.iterator + thread, block)
+        sS[thread], short = scale_of(peak, config.scheme), shortfall_of(peak, exponents, depth)
         if inside and rank == 0:
+            simt.element(shortfall, at)[0] = short
             record_scale(at, sS[thread], unscale, risk, status)
     cute.arch.cluster_arrive()
     cute.arch.sync_threads()
-    return [sS[thread % LANES * 4 + e] for e in range(4)]
+    return [sS[thread % LANES * 4 + e] for e in range(4)], short
 
 
 @cute.kernel
@@ -381,6 +395,7 @@ def pack_mn_major(
     out: cute.Pointer,
     unscale: cute.Pointer,
     risk: cute.Pointer,
+    shortfall: cute.Pointer,
     status: cute.Pointer,
     vectors: Int32,
     depth: Int32,
@@ -405,22 +420,25 @@ def pack_mn_major(
         four = load_inside(mX, first + i * CLUSTER * ROWS, column, wide)
         for e in cutlass.range_constexpr(4):
             held[e, i] = four[e]
-    peaks = cute.make_rmem_tensor(4, Int32)
+    peaks, exponents = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     peaks.fill(0)
+    exponents.fill(0)
     for i in cutlass.range_constexpr(FOURS):
         for e in cutlass.range_constexpr(4):
             peaks[e] = cutlass.max(peaks[e], magnitude(held[e, i]))
+            exponents[e] += magnitude(held[e, i]) >> 23
     shape = cute.make_layout((WARPS, STRIP), stride=(STRIP, 1))
     sW = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
-    sL = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
-    reduce_strip(sW, peaks, "max")
+    sE = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
+    reduce_strip((sW, sE), (peaks, exponents), ("max", "add"))
 
     # Thread i < STRIP of each block has vector i of the strip.
     at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + bx // CLUSTER * STRIP + thread
     inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
-    scales = share_scales(sW, (unscale, risk, status), inside, rank, at, config)
+    outputs = (unscale, risk, shortfall, status)
+    scales, short = share_scales((sW, sE), outputs, inside, rank, at, depth, config)
 
-    counts = cute.make_rmem_tensor((2, 4), Int32)
+    counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     target = out + Int64(item) * scheme.parts * depth * pitch + column
     for i in cutlass.range_constexpr(FOURS):
@@ -429,12 +447,9 @@ def pack_mn_major(
             four, start = held[None, i].load(), target + Int64(line) * pitch
             pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
     cute.arch.cluster_wait()  # no block still reads this block's peaks
-    reduce_strip(sW, counts[0, None], "add")
-    reduce_strip(sL, counts[1, None], "add")
-    if inside:
-        word = risk_word(sW[0, thread], sL[0, thread])
-        if word > 0:
-            add_risk(risk + at, word, depth, status)
+    reduce_strip((sW,), (counts,), ("add",))
+    if inside and sW[0, thread] > 0:
+        add_risk(risk + at, sW[0, thread], short, depth, status)
 
 
 SIGNATURES = signatures(POINTERS, pack_k_major, pack_mn_major)

@@ -4,7 +4,7 @@ Traffic: 12 bytes per element for two parts, 4 more than if registers held a str
 """
 
 import cutlass
-from cutlass import Float32, Int32, Int64, Uint64, cute
+from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
@@ -13,7 +13,9 @@ from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
 FOURS = 8  # 128-bit loads in flight per thread
-POINTERS = {**pack.POINTERS, "peaks": ("int32", "output")}
+# Of each chunk of a vector: the bits of its largest magnitude, and the sum of its exponents.
+FOUND = {"peaks": ("int32", "output"), "exponents": ("int32", "output")}
+POINTERS = {**pack.POINTERS, **FOUND}
 
 
 @cute.jit
@@ -39,6 +41,7 @@ def reduce_warps(values: cute.Tensor, op: cutlass.Constexpr) -> cute.Tensor:
 def find_peaks(
     x: cute.Pointer,
     peaks: cute.Pointer,
+    exponents: cute.Pointer,
     risk: cute.Pointer,
     vectors: Int32,
     depth: Int32,
@@ -56,8 +59,9 @@ def find_peaks(
     column = bx * DEEP_STRIP + thread % 32 * 4
     start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
 
-    most = cute.make_rmem_tensor(4, Int32)
+    most, sums = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     most.fill(0)
+    sums.fill(0)
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     for line in cutlass.range(start, end, FOURS * PACK_WARPS):
         for i in cutlass.range_constexpr(FOURS):
@@ -67,22 +71,27 @@ def find_peaks(
         for i in cutlass.range_constexpr(FOURS):
             for e in cutlass.range_constexpr(4):
                 most[e] = cutlass.max(most[e], pack.magnitude(held[e, i]))
-    sW = reduce_warps(most, "max")
+                sums[e] += pack.magnitude(held[e, i]) >> 23
+    sW, sE = reduce_warps(most, "max"), reduce_warps(sums, "add")
     padded = cute.round_up(vectors, VECTOR_PITCH)
     vector = bx * DEEP_STRIP + thread
     if thread < DEEP_STRIP and vector < vectors:
-        simt.element(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
+        at = (Int64(item) * chunks + by) * padded + vector
+        simt.element(peaks, at)[0] = sW[0, thread]
+        simt.element(exponents, at)[0] = sE[0, thread]
         if by == 0:
-            simt.element(risk, Int64(item) * padded + vector)[0] = Uint64(0)
+            simt.element(risk, Int64(item) * padded + vector)[0] = Int32(0)
 
 
 @cute.kernel
 def pack_mn_major_deep(
     x: cute.Pointer,
     peaks: cute.Pointer,
+    exponents: cute.Pointer,
     out: cute.Pointer,
     unscale: cute.Pointer,
     risk: cute.Pointer,
+    shortfall: cute.Pointer,
     status: cute.Pointer,
     vectors: Int32,
     depth: Int32,
@@ -106,19 +115,22 @@ def pack_mn_major_deep(
     at = Int64(item) * padded + vector
 
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, DEEP_STRIP, 16), cute.make_layout(DEEP_STRIP))
+    short = Float32(0)
     if thread < DEEP_STRIP:
-        peak = Int32(0)
+        peak, total = Int32(0), Int32(0)
         if vector < vectors:
             for i in cutlass.range(chunks, unroll=8):
-                seen = simt.element(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
-                peak = cutlass.max(peak, seen)
-        sS[thread] = pack.scale_of(peak, scheme)
+                chunk_at = (Int64(item) * chunks + i) * padded + vector
+                peak = cutlass.max(peak, simt.element(peaks, chunk_at)[0])
+                total += simt.element(exponents, chunk_at)[0]
+        sS[thread], short = pack.scale_of(peak, scheme), pack.shortfall_of(peak, total, depth)
         if inside and by == 0:
+            simt.element(shortfall, at)[0] = short
             pack.record_scale(at, sS[thread], unscale, risk, status)
     cute.arch.sync_threads()
     scales = [sS[thread % 32 * 4 + e] for e in range(4)]
 
-    counts = cute.make_rmem_tensor((2, 4), Int32)
+    counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     column = bx * DEEP_STRIP + thread % 32 * 4
@@ -135,12 +147,9 @@ def pack_mn_major_deep(
             if row < end and column < vectors:
                 four = held[None, i].load()
                 pack.pack_four(four, scales, counts, target + Int64(row) * pitch, step, config)
-    sW = reduce_warps(counts[0, None], "add")
-    sL = reduce_warps(counts[1, None], "add")
-    if inside:
-        word = pack.risk_word(sW[0, thread], sL[0, thread])
-        if word > 0:
-            pack.add_risk(risk + at, word, depth, status)
+    sW = reduce_warps(counts, "add")
+    if inside and sW[0, thread] > 0:
+        pack.add_risk(risk + at, sW[0, thread], short, depth, status)
 
 
 SIGNATURES = signatures(POINTERS, find_peaks, pack_mn_major_deep)

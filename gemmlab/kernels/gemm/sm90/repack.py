@@ -25,7 +25,7 @@ OPERAND = {
     "x": ("float32", "input"),
     "out": ("uint16", "output"),
     "unscale": ("int32", "input"),
-    "risk": ("uint64", "input"),
+    "risk": ("int32", "input"),
     "status": ("uint64", "input"),
 }
 POINTERS = {f"{name}_{side}": what for name, what in OPERAND.items() for side in "ab"}
@@ -95,7 +95,7 @@ def repack_operand(
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((lines, length), stride=(ldx, 1)))
     wide = simt.allows_quads(mX.iterator, ldx)
     first = Int64(item) * cute.round_up(vectors, VECTOR_PITCH)
-    counts, scales = cute.make_rmem_tensor((2, 4), Int32), cute.make_rmem_tensor(4, Int32)
+    counts, scales = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     for line in cutlass.range(bx, lines, blocks):
         target = out + (Int64(item) * config.scheme.parts * lines + line) * pitch
@@ -105,7 +105,7 @@ def repack_operand(
                 if k_major != 0:
                     at = first + line
                 scales[e] = -simt.element(unscale, at)[0]
-                if Int32(simt.element(risk, at)[0]) < 0:
+                if simt.element(risk, at)[0] < 0:
                     scales[e] = Int32(pack.NOT_FINITE)
             four = pack.load_inside(mX, line, i, wide)
             pack.pack_four(four, scales, counts, target + i, Int64(lines) * pitch, config)

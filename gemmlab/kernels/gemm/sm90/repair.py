@@ -29,8 +29,8 @@ POINTERS = {
     "a": ("float32", "input"),
     "b": ("float32", "input"),
     "c": ("float32", "output"),
-    "risk_a": ("uint64", "input"),
-    "risk_b": ("uint64", "input"),
+    "risk_a": ("int32", "input"),
+    "risk_b": ("int32", "input"),
     "status_a": ("uint64", "accumulator"),
     "status_b": ("uint64", "accumulator"),
     "report": ("uint64", "accumulator"),
@@ -49,7 +49,7 @@ def mark(risk: cute.Pointer, item: Int32, length: Int32, vector: Int32) -> Int32
     found = Int32(0)
     if vector < length:
         at = Int64(item) * cute.round_up(length, VECTOR_PITCH) + vector
-        found = Int32(Int32(simt.element(risk, at)[0]) == NOT_FINITE_RISK)
+        found = Int32(simt.element(risk, at)[0] == NOT_FINITE_RISK)
     return found
 
 
