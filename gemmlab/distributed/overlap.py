@@ -14,11 +14,11 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import pulling
+from gemmlab.distributed import pulling, replays
 from gemmlab.distributed.pulling import Arrival, Piece, Pieces, Place
 from gemmlab.errors import (
     CompileError,
@@ -37,6 +37,8 @@ with TORCH.importing():
     from torch import Tensor
 
 Span = tuple[int, int]  # first and end, along an axis
+
+_LONG = 2**39  # multiplications that take a GPU so long that the host's time does not matter
 
 
 class Event(NamedTuple):
@@ -141,42 +143,82 @@ def gathered_product(
     options: dict[str, Any],
     out: Tensor | None = None,
     parts: bool = False,
+    turned: bool = False,
 ) -> Tensor:
     """Multiply, where operand `what` is one shard of an axis of `length`, gathered in pieces.
 
     The axis is "m", "n" or "k"; `count` pieces per process. With `parts`, these are packed by their
-    owner, if the GPUs can. Returns a's product with b.
+    owner, if the GPUs can. If `turned`, the shard is one of the depth instead, and shards are
+    exchanged for those of the axis before they are gathered. Returns a's product with b.
     """
-    shard, position = (
-        (a, {"m": -2, "k": -1}[axis]) if what == "a" else (b, {"k": -2, "n": -1}[axis])
-    )
+    position = ({"m": -2, "k": -1} if what == "a" else {"k": -2, "n": -1})[axis]
     rows = length if axis == "m" else a.shape[-2]
     columns = length if axis == "n" else b.shape[-1]
     if out is None:
         stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = a.new_empty(*stack, rows, columns)
-    if axis == "k" and not length:
+    depth = b.shape[-2] if what == "a" else a.shape[-1]
+    if not (length if axis == "k" else depth):
         return out.zero_()
+    pulls = a.is_cuda and pulling.shares_memory(group, a.get_device())
     choice = None
-    if parts and a.is_cuda and a.dim() == b.dim() == 2:
-        sizes = {"m": rows, "n": columns, "k": b.shape[-2] if what == "a" else a.shape[-1]}
+    if parts and pulls and a.dim() == b.dim() == 2:
+        sizes = {"m": rows, "n": columns, "k": depth}
         sizes[axis] = -(-length // (count * dist.get_world_size(group)))
         choice = _choice(*sizes.values(), a.get_device(), options["precision"])
-    side = {"a": "left", "b": "right"}[what]
-    is_first = True
-    for span, piece in gathered(shard, position, length, count, group, side, choice):
-        with recorded("multiply"):
-            if axis == "m":
-                entry.product(piece, b, out=_slice(out, -2, span), **options)
-            elif axis == "n":
-                entry.product(a, piece, out=_slice(out, -1, span), **options)
-            else:
-                left = piece if what == "a" else _slice(a, -1, span)
-                right = _slice(b, -2, span) if what == "a" else piece
-                added = {} if is_first else {"c": out, "beta": 1}
-                entry.product(left, right, out=out, **added, **options)
-        is_first = False
+    gather = _Gather(what, axis, length, count, position, choice, depth if turned else 0)
+    work = partial(gather.multiply, a, b, out, group, options)
+    if pulls and _recorder is None and rows * columns * depth < _LONG:
+        addresses = tuple((x.data_ptr(), x.shape, x.stride()) for x in (a, b, out))
+        key = gather.form, addresses, tuple(options.values())
+        replays.run(pulling.shared(group, a.device), key, work)
+    else:
+        work()
     return out
+
+
+class _Gather(NamedTuple):
+    """One operand, `what`, is gathered along an axis; see `gathered_product`."""
+
+    what: str
+    axis: str
+    length: int
+    pieces: int  # of each process
+    position: int  # of the axis in the operand
+    choice: tiers.Choice | None  # of precision, if packed parts travel
+    depth: int  # if shards are those of the depth: its length; else 0
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        return *self._replace(choice=None), self.choice and self.choice.fallback
+
+    def multiply(
+        self, a: Tensor, b: Tensor, out: Tensor, group: Any, options: dict[str, Any]
+    ) -> None:
+        is_a, axis, choice = self.what == "a", self.axis, self.choice
+        shard, common = (a, b) if is_a else (b, a)
+        side, other = ("left", "right") if is_a else ("right", "left")
+        given = self.position, self.length, self.pieces, group, side, choice, self.depth
+        pieces = gathered(shard, *given)
+        once: Any = None
+        if choice is not None and axis != "k":
+            once = pulling.packed_once(common, group, other, choice)
+        whole = common if once is None else once
+        is_first = True
+        for span, piece in pieces:
+            with recorded("multiply"):
+                if axis == "m":
+                    entry.product(piece, whole, out=_slice(out, -2, span), **options)
+                elif axis == "n":
+                    entry.product(whole, piece, out=_slice(out, -1, span), **options)
+                else:
+                    part = _slice(common, -2 if is_a else -1, span)
+                    left, right = (piece, part) if is_a else (part, piece)
+                    added = {} if is_first else {"c": out, "beta": 1}
+                    entry.product(left, right, out=out, **added, **options)
+            is_first = False
+        if once is not None:
+            once.forget()
 
 
 @lru_cache(1024)
@@ -311,28 +353,71 @@ def gathered(
     group: Any,
     side: str = "",
     choice: tiers.Choice | None = None,
+    depth: int = 0,
 ) -> Iterator[tuple[Span, Piece]]:
-    """Yield the pieces of all processes' shards, mine first, each when it has arrived.
+    """Start to gather shards; yield the pieces of all, mine first, each when it has arrived.
 
-    With a `choice`, they are packed for a `side` of a product. Empty pieces are left out.
+    With a `choice`, they are packed for a `side` of a product. Empty pieces are left out. With a
+    `depth`, the shards are those of the other axis, which has that length.
     """
     size, me = dist.get_world_size(group), dist.get_rank(group)
-    cuts, pieces = _exchanged(shard.shape, axis, length, count, size, me)
-    first = cuts[me][0][0]
-    mine = [_slice(shard, axis, (i - first, j - first)).contiguous() for i, j in cuts[me]]
+    axis %= shard.dim()
+    shape = list(shard.shape)
+    if depth:
+        other = 2 * shard.dim() - 3 - axis
+        shape[other] = depth
+    cuts, pieces = _exchanged(tuple(shape), axis, length, count, size, me)
+    pulls = shard.is_cuda and pulling.shares_memory(group, shard.get_device())
+    mine: list[Tensor] | pulling.Turn
     with communicating("an all-gather in pieces"):
-        if shard.is_cuda and pulling.shares_memory(group, shard.get_device()):
-            own, arrivals = pulling.pull(mine, pieces, group, recorded, side, choice)
+        if depth:
+            blocks = {
+                (rank, j): _slice(shard, axis, span)
+                for rank, spans_ in enumerate(cuts)
+                for j, span in enumerate(spans_)
+            }
+            parts = spans(depth, size)
+            turn = pulling.Turn(shard, other, parts[me][0], blocks)
+            mine = turn if pulls else _turned(turn, parts, count, group)
         else:
-            own, arrivals = mine, _post(mine, pieces, group)
-    for span, piece in zip(cuts[me], own, strict=True):
-        if span[0] < span[1]:
-            yield span, piece
+            first = cuts[me][0][0]
+            mine = [_slice(shard, axis, (i - first, j - first)).contiguous() for i, j in cuts[me]]
+        if pulls:
+            arrivals = pulling.pull(mine, pieces, group, recorded, side, choice)
+        else:
+            assert not isinstance(mine, pulling.Turn)
+            arrivals = _post(mine, pieces, group)
+    return _arriving(arrivals, cuts)
+
+
+def _arriving(
+    arrivals: Sequence[Arrival], cuts: Sequence[Sequence[Span]]
+) -> Iterator[tuple[Span, Piece]]:
     for (source, j), wait, piece in arrivals:
-        with recorded("wait"), communicating("an all-gather in pieces"):
-            wait()
+        if wait is not pulling.nothing:
+            with recorded("wait"), communicating("an all-gather in pieces"):
+                wait()
         if cuts[source][j][0] < cuts[source][j][1]:
             yield cuts[source][j], piece
+
+
+def _turned(turn: pulling.Turn, parts: Sequence[Span], count: int, group: Any) -> list[Tensor]:
+    """Exchange shards of the depth for my pieces of another axis, which have the whole depth."""
+    size, me, axis = dist.get_world_size(group), dist.get_rank(group), turn.axis
+    found = list[Tensor]()
+    for j in range(count):
+        shape = list(turn.blocks[me, j].shape)
+        blocks = [
+            turn.shard.new_empty(*shape[:axis], end - first, *shape[axis + 1 :])
+            for first, end in parts
+        ]
+        blocks[me] = turn.blocks[me, j]
+        others = [rank for rank in range(size) if rank != me]
+        sends = [(turn.blocks[rank, j].contiguous(), rank) for rank in others]
+        for work in _exchange(sends, [(blocks[rank], rank) for rank in others], group):
+            work.wait()
+        found.append(torch.cat(blocks, axis))
+    return found
 
 
 @lru_cache(1024)
@@ -352,7 +437,7 @@ def _exchanged(
 def _post(mine: Sequence[Tensor], pieces: Pieces, group: Any) -> list[Arrival]:
     """Start to send my pieces to the processes before me and to receive those of the next ones."""
     size, me = dist.get_world_size(group), dist.get_rank(group)
-    found: list[Arrival] = []
+    found: list[Arrival] = [((me, j), pulling.nothing, x) for j, x in enumerate(mine)]
     for source, j in pieces.order:
         to, piece = (2 * me - source) % size, mine[0].new_empty(pieces.shape((source, j)))
         works = _exchange([(mine[j], to)], [(piece, source)], group)

@@ -26,6 +26,7 @@ from gemmlab.errors import ShapeError
 
 PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
 _OVERLAPPED = {"all-gather", "reduce-scatter"}
+_TURN = "all-to-all, pieces"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Overlap:
     """The transfer that overlaps with the product, in pieces along its axis m, n or k.
 
     `parts`: the owner of a piece packs it, and the float16 parts travel with their exponents, if
-    the GPUs can read each other's memory.
+    the GPUs can read each other's memory. `turned`: the operand is cut along k; its shards are
+    first exchanged for shards of the axis, an all-to-all. Their products have the whole depth: they
+    need no sum, and one exponent per row or column.
     """
 
     what: str
@@ -52,6 +55,7 @@ class Overlap:
     axis: str
     pieces: int  # per process
     parts: bool = False
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -343,8 +347,17 @@ def plain(found: Plan) -> Plan:
     if found.overlap is None:
         return found
     memory = found.memory - _shared_memory(found, found.overlap)
-    total = max(found.communication + found.product, found.machine.call)
-    return replace(found, overlap=None, total=total, memory=memory)
+    moves = tuple(move for move in found.transfers if move.kind != _TURN)
+    communication = sum(move.seconds for move in moves)
+    total = max(communication + found.product, found.machine.call)
+    return replace(
+        found,
+        overlap=None,
+        transfers=moves,
+        communication=communication,
+        total=total,
+        memory=memory,
+    )
 
 
 def overlapping(found: Plan) -> Iterator[Plan]:
@@ -357,13 +370,32 @@ def overlapping(found: Plan) -> Iterator[Plan]:
             way = Overlap(move.what, move.dimension, axis, pieces, parts)
             if not parts or _may_pack(found, way):
                 yield _with(found, move, way)
+            if parts and axis == "k":
+                way = replace(way, axis={"a": "m", "b": "n"}[move.what], turned=True)
+                if _may_pack(found, way):
+                    yield _with(found, move, way)
 
 
 def _with(found: Plan, move: Transfer, way: Overlap) -> Plan:
-    others = found.communication - move.seconds
-    total = max(others + _together(found, move, way), _launching(found, way))
     memory = found.memory + _shared_memory(found, way)
-    return replace(found, overlap=way, total=total, memory=memory)
+    if way.turned:  # each process receives its own piece, but for what it has
+        size = move.size // found.mesh[way.dimension]
+        seconds = found.machine.pieces(found.mesh, way.dimension).seconds(size)
+        turn = Transfer(move.what, _TURN, move.dimension, size, seconds)
+        moves, communication = (turn, *found.transfers), found.communication + seconds
+    else:
+        moves, communication = found.transfers, found.communication
+    total = max(
+        found.communication - move.seconds + _together(found, move, way), found.machine.call
+    )
+    return replace(
+        found,
+        overlap=way,
+        transfers=moves,
+        communication=communication,
+        total=total,
+        memory=memory,
+    )
 
 
 def _shared_memory(found: Plan, way: Overlap) -> int:
@@ -450,10 +482,12 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
         done = max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
         return done
     adding = machine.adding(m, n, batch) if way.axis == "k" else 0.0
+    if way.turned:
+        return _after_turn(found, move, way)
     start, own = link.start, pieces * piece
     if way.parts:  # mine are packed before any travels
         packing = pieces * machine.packing(*sizes, way.what)
-        start, piece = start + packing, machine.product(*sizes, packed=way.what)
+        start, piece = start + packing, _of_parts(machine, way, sizes)
         own = packing + pieces * piece
     done = own + (pieces - 1) * adding  # while the first of the others travel
     for i in range(1, steps - pieces + 1):
@@ -461,10 +495,29 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     return done
 
 
-def _launching(found: Plan, way: Overlap) -> float:
-    """Seconds in which the host launches a product in pieces."""
-    machine, steps = found.machine, found.mesh[way.dimension] * way.pieces
-    return machine.call + machine.exchange + steps * machine.host
+def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
+    """Seconds of an all-to-all in pieces, of which each is packed, and of what `_together` has."""
+    machine, count, pieces = found.machine, found.mesh[way.dimension], way.pieces
+    link, sizes = machine.pieces(found.mesh, way.dimension), _piece(found, way)
+    travel = move.size / ((count - 1) * pieces) / link.rate
+    piece, packing = _of_parts(machine, way, sizes), machine.packing(*sizes, way.what)
+    other = {"a": "b", "b": "a"}[way.what]
+    now, done = 0.0, machine.packing(*sizes, other)  # meanwhile
+    for _ in range(pieces):
+        now += link.start + travel * (count - 1) / count + packing
+        done = max(done, now) + piece
+    now += link.start
+    for i in range(1, (count - 1) * pieces + 1):
+        done = max(done, now + i * travel) + piece
+    return done
+
+
+def _of_parts(machine: Machine, way: Overlap, sizes: tuple[int, int, int]) -> float:
+    """Seconds of the product of a piece that was packed; the other operand is packed once.
+
+    Unless the pieces cut the depth: then so is the other operand.
+    """
+    return machine.product(*sizes, packed=way.what if way.axis == "k" else "ab")
 
 
 # -- words
@@ -486,9 +539,8 @@ def _in_pieces(overlap: Overlap) -> str:
     pieces = f"{overlap.pieces} piece{'s' * (overlap.pieces > 1)}"
     verb = "leave as they are computed" if overlap.what == "c" else "multiply as they arrive"
     kind = "float16 parts" if overlap.parts else "float32"
-    return (
-        f"{overlap.what} overlaps: {pieces} of each process along {overlap.axis}, of {kind}, {verb}"
-    )
+    along = overlap.axis + ", turned first" * overlap.turned
+    return f"{overlap.what} overlaps: {pieces} of each process along {along}, of {kind}, {verb}"
 
 
 def _described(link: Link) -> str:

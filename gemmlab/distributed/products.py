@@ -54,6 +54,12 @@ def multiply(
     overlapped: bool | None,
 ) -> DTensor:
     """`gemmlab.distributed.matmul` of DTensors. Raises as that does."""
+    key = None
+    if c is None and out is None and beta is None and type(a) is type(b) is DTensor:
+        key = _form(a, b, alpha, precision, out_placements, overlapped)
+        route = _routes.get(key)
+        if route is not None and route.fits(a, b):
+            return route(a, b)
     operands.check_scalars(b, c, alpha, beta)
     tiers.check_precision(precision)
     given = {
@@ -91,9 +97,15 @@ def multiply(
     options = _Options(alpha, precision, wanted, overlapped)
     if c is not None and wanted is None:
         options = options._replace(wanted=_reduced(_planned(left, right, options).c, shape))
-    found = (
-        _Product.apply(left, right, options) if records else _carry_out(left, right, options, out)
-    )
+    if records:
+        found = _Product.apply(left, right, options)
+    else:
+        route = _Route(left, right, options)
+        found = route(left, right, out)
+        if key is not None and len(final) == len(shape):
+            if len(_routes) >= _MOST_ROUTES:
+                _routes.clear()
+            _routes[key] = route
     if is_row:
         found = found.squeeze(-2)
     if is_column:
@@ -124,50 +136,90 @@ def _gpu() -> str:
     return str(torch.cuda.get_device_name())
 
 
-def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = None) -> DTensor:
-    """Compute alpha·a·b as planned; `out` receives it."""
-    mesh = a.device_mesh
-    plan = _planned(a, b, options)
-    shape = planning.check_shapes(a.shape, b.shape)
-    scalars: dict[str, Any] = {"alpha": options.alpha, "precision": options.precision}
-    to_a, to_b, made = list(plan.at_a), list(plan.at_b), list(plan.at_c)
-    way = plan.overlap
-    if way is not None and way.what == "a":
-        to_a[way.dimension] = plan.a[way.dimension]
-    elif way is not None and way.what == "b":
-        to_b[way.dimension] = plan.b[way.dimension]
-    elif way is not None:
-        made[way.dimension] = plan.c[way.dimension]
-    with torch.no_grad():
-        local_a, local_b = (_moved(x, at, name) for x, at, name in ((a, to_a, "a"), (b, to_b, "b")))
-        is_in_place = out is not None and plan.c == plan.at_c
-        into = out.to_local() if out is not None and is_in_place else None
+class _Route:
+    """What a planned alpha·a·b takes, for operands of one form."""
+
+    def __init__(self, a: DTensor, b: DTensor, options: _Options) -> None:
+        plan = _planned(a, b, options)
+        self._mesh, self._plan, self._machine = a.device_mesh, plan, plan.machine
+        self._shape = planning.check_shapes(a.shape, b.shape)
+        self._scalars: dict[str, Any] = {"alpha": options.alpha, "precision": options.precision}
+        to_a, to_b, made = list(plan.at_a), list(plan.at_b), list(plan.at_c)
+        self._way = way = plan.overlap
+        if way is not None and way.what == "a":
+            to_a[way.dimension] = plan.a[way.dimension]
+        elif way is not None and way.what == "b":
+            to_b[way.dimension] = plan.b[way.dimension]
+        elif way is not None:
+            made[way.dimension] = plan.c[way.dimension]
+        self._to, self._made = (tuple(to_a), tuple(to_b)), tuple(made)
+        self._length: int | None = None  # of the axis that is gathered; None: as the operand is cut
+        if way is not None and not way.turned:
+            self._length = {"m": a.shape[-2], "k": a.shape[-1], "n": b.shape[-1]}[way.axis]
+
+    def fits(self, a: DTensor, b: DTensor) -> bool:
+        """Whether it holds for operands of its form.
+
+        An equal mesh may have other groups, made after the first ones were destroyed.
+        """
+        return (
+            a.device_mesh is self._mesh
+            and b.device_mesh is self._mesh
+            and _machine(self._mesh) is self._machine
+            and not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad))
+        )
+
+    def __call__(self, a: DTensor, b: DTensor, out: DTensor | None = None) -> DTensor:
+        plan, mesh = self._plan, self._mesh
+        with torch.no_grad():
+            local_a, local_b = (
+                _moved(x, at, name) for x, at, name in zip((a, b), self._to, "ab", strict=True)
+            )
+            is_in_place = out is not None and plan.c == plan.at_c
+            into = out.to_local() if out is not None and is_in_place else None
+            local = self._multiplied(local_a, local_b, into)
+            found = _wrapped(local, mesh, self._made, self._shape)
+            if self._made != plan.c:
+                what = "the redistribution of the result"
+                with overlap.recorded("wait"), overlap.communicating(what):
+                    found = found.redistribute(mesh, _torch(plan.c))
+            if out is None:
+                return found
+            if not is_in_place:
+                out.to_local().copy_(found.to_local())
+            return out
+
+    def _multiplied(self, a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+        way, scalars = self._way, self._scalars
         if way is None:
             with overlap.recorded("multiply"):
-                local = torch.as_tensor(entry.product(local_a, local_b, out=into, **scalars))
-        elif way.what == "c":
-            group = mesh.get_group(way.dimension)
-            local = overlap.scattered_product(
-                local_a, local_b, way.axis, way.pieces, group, scalars
-            )
-        else:
-            length = {"m": a.shape[-2], "k": a.shape[-1], "n": b.shape[-1]}[way.axis]
-            group = mesh.get_group(way.dimension)
-            local = overlap.gathered_product(
-                *(local_a, local_b, way.what, way.axis, length, way.pieces, group, scalars),
-                out=into,
-                parts=way.parts,
-            )
-        found = _wrapped(local, mesh, tuple(made), shape)
-        if tuple(made) != plan.c:
-            what = "the redistribution of the result"
-            with overlap.recorded("wait"), overlap.communicating(what):
-                found = found.redistribute(mesh, _torch(plan.c))
-        if out is None:
-            return found
-        if not is_in_place:
-            out.to_local().copy_(found.to_local())
-        return out
+                return torch.as_tensor(entry.product(a, b, out=out, **scalars))
+        group = self._mesh.get_group(way.dimension)
+        if way.what == "c":
+            return overlap.scattered_product(a, b, way.axis, way.pieces, group, scalars)
+        length = self._length
+        if length is None:
+            length = a.shape[-2] if way.what == "a" else b.shape[-1]
+        size = (way.what, way.axis, length, way.pieces)
+        return overlap.gathered_product(
+            a, b, *size, group, scalars, out, parts=way.parts, turned=way.turned
+        )
+
+
+_MOST_ROUTES = 256
+_routes: dict[Any, _Route] = {}  # of recent products, by form
+
+
+def _form(a: DTensor, b: DTensor, *options: Any) -> Any:
+    """What products have in common that one route serves; None if an option has no hash."""
+    # NOTE: not public. A specification has mesh, placements, shape, strides, type, and their hash.
+    alpha, precision, at, overlapped = options
+    try:
+        key = a._spec, b._spec, alpha, precision, at and tuple(at), overlapped
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def _add(found: DTensor, c: DTensor, beta: float, out: DTensor | None) -> DTensor:
@@ -242,7 +294,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, a: DTensor, b: DTensor, options: _Options) -> DTensor:
         ctx.options = options
         ctx.save_for_backward(a, b)
-        return _carry_out(a, b, options)
+        return _Route(a, b, options)(a, b)
 
     @staticmethod
     def backward(ctx: Any, gradient: DTensor) -> tuple[DTensor | None, ...]:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gemmlab.linalg.packed import PackedMatrix
 
 _ALIGNMENT = 256  # bytes, of a place in memory
+_MOST_COMMON = 4  # operands whose memory for parts is kept
 
 Place = tuple[int, int]  # a process and the number of one of its pieces
 Piece = Any  # a Tensor or a PackedMatrix: what `entry.product` takes
@@ -57,47 +59,101 @@ class Pieces(NamedTuple):
         return self.shapes[place[0]][place[1]]
 
 
+class Turn(NamedTuple):
+    """Shards of the depth, exchanged for pieces of another axis that have the whole depth."""
+
+    shard: Tensor
+    axis: int  # of the depth
+    first: int  # of this shard along it
+    blocks: dict[Place, Tensor]  # of the shard, one for each piece
+
+
 def pull(
-    mine: Sequence[Tensor],
+    mine: Sequence[Tensor] | Turn,
     pieces: Pieces,
     group: Any,
     recorded: Callable[[str], Any],
     side: str = "",
     choice: Choice | None = None,
-) -> tuple[list[Piece], list[Arrival]]:
+) -> list[Arrival]:
     """Start to copy the pieces of other processes.
 
     With a `choice` of precision, parts of the pieces travel, packed for a `side` of a product.
-    Returns my pieces; and of each other one that is not empty its place, what lets the current
-    stream wait for it, and what it will be.
+    Returns of each piece, mine first, its place, what lets the current stream wait for it, and what
+    it will be. Empty ones of other processes are left out.
     """
-    memory, current = _shared(group, mine[0].device), torch.cuda.current_stream()
+    shard = mine.shard if isinstance(mine, Turn) else mine[0]
+    memory, current = shared(group, shard.device), torch.cuda.current_stream()
     way = memory.take(pieces, side, choice)
-    own: list[Piece] = list(mine)
     if choice is not None:
         moves = way.moves(choice, memory.side.cuda_stream)
     else:  # allocated on the current stream, which uses them
-        moves = [(place, x := mine[0].new_empty(at.shape), x, at) for place, at in way.whole]
-    found: list[Arrival] = []
+        moves = [(place, x := shard.new_empty(at.shape), x, at) for place, at in way.whole]
     memory.side.wait_stream(current)
     with torch.cuda.stream(memory.side):
         memory.reuse()
-        if choice is not None:
-            own = way.pack(mine, choice, memory.side.cuda_stream)
-            packed = memory.side.record_event()
-        for there, x in zip(way.staged, mine, strict=True):
-            there.copy_(x)
+        if isinstance(mine, Turn):
+            found = _turned(mine, way, memory, recorded, choice)
+        else:
+            found = _staged(mine, way, memory.side, choice)
         memory.barrier()
         for place, piece, target, source in moves:
             with recorded("copy"):
                 target.copy_(source)
-            arrived = memory.side.record_event()
-            found.append((place, partial(_wait, arrived), piece))
-    if choice is not None:
-        current.wait_event(packed)
-    if not found:  # a capture ends with all streams joined
+            found.append((place, partial(_wait, memory.side.record_event()), piece))
+    if not moves:  # a capture ends with all streams joined
         current.wait_stream(memory.side)
-    return own, found
+    return found
+
+
+def _staged(mine: Sequence[Tensor], way: _Way, side: Any, choice: Choice | None) -> list[Arrival]:
+    """Place my pieces where others copy them; return them."""
+    found = list[Arrival]()
+    for j, x in enumerate(mine):
+        place = way.me, j
+        if choice is None or not x.numel():
+            found.append((place, nothing, x))
+        else:
+            piece = way.pack(j, x, choice, side.cuda_stream)
+            found.append((place, partial(_wait, side.record_event()), piece))
+    for there, x in zip(way.staged, mine, strict=True):
+        there.copy_(x)
+    return found
+
+
+def _turned(
+    turn: Turn,
+    way: _Way,
+    memory: SharedMemory,
+    recorded: Callable[[str], Any],
+    choice: Choice | None,
+) -> list[Arrival]:
+    """Write blocks of my shard into the pieces of all processes; return my pieces.
+
+    The half that is written was last used before a barrier that this process has passed.
+    """
+    found = list[Arrival]()
+    for j, x in enumerate(way.staged):
+        with recorded("copy"):
+            for place, there in way.everywhere:
+                if place[1] == j:
+                    block = turn.blocks[place]
+                    there.narrow(turn.axis, turn.first, block.shape[turn.axis]).copy_(block)
+        memory.barrier()
+        piece: Piece = x
+        if choice is not None and x.numel():
+            piece = way.pack(j, x, choice, memory.side.cuda_stream)
+        found.append(((way.me, j), partial(_wait, memory.side.record_event()), piece))
+    return found
+
+
+def packed_once(x: Tensor, group: Any, side: str, choice: Choice) -> PackedMatrix:
+    """Pack the operand that all pieces are multiplied with, on the current stream."""
+    return shared(group, x.device).packed_once(x.contiguous(), side, choice)
+
+
+def nothing() -> None:
+    """Wait for nothing."""
 
 
 class Outbox:
@@ -110,7 +166,7 @@ class Outbox:
     def __init__(
         self, pieces: Pieces, group: Any, device: Any, recorded: Callable[[str], Any]
     ) -> None:
-        self._memory, self._pieces, self._recorded = _shared(group, device), pieces, recorded
+        self._memory, self._pieces, self._recorded = shared(group, device), pieces, recorded
         self._way = self._memory.take(pieces, "", None)
         self._arrays = dict(self._way.whole)
         current, side = torch.cuda.current_stream(), self._memory.side
@@ -140,7 +196,7 @@ def _wait(event: Any) -> None:
     torch.cuda.current_stream().wait_event(event)
 
 
-class _Shared:
+class SharedMemory:
     """Symmetric memory of a group, and the side stream that copies."""
 
     def __init__(self, group: Any, device: Any) -> None:
@@ -150,16 +206,20 @@ class _Shared:
         # Of high priority: its small kernels start before the blocks of a product fill the GPU.
         self.side = torch.cuda.Stream(device, priority=-1)
         self._is_replayed = False  # whether a CUDA graph may use a half out of turn
+        self._is_captured = False  # whether a graph is captured that uses its half in turn
+        self._version = 0  # of the places
         self._half, self._turn, self._memory = 0, 0, None
         self._received: Tensor | None = None  # parts
         self._ways: dict[Any, _Way] = {}
+        self._common: dict[Any, PackedMatrix] = {}  # operands that all pieces are multiplied with
         backend = group._get_backend(torch.device("cuda"))  # NOTE: not public; nor are its options
         self._timeout_ms = int(backend.options._timeout.total_seconds() * 1000)
 
     def take(self, pieces: Pieces, side: str, choice: Choice | None) -> _Way:
         """Take the next half, for pieces that are packed if there is a `choice`."""
         self._turn = 1 - self._turn
-        self._is_replayed = self._is_replayed or torch.cuda.is_current_stream_capturing()
+        if not self._is_captured and torch.cuda.is_current_stream_capturing():
+            self._is_replayed = True
         key = pieces, choice and side, self._turn
         way = self._ways.get(key)
         if way is None:
@@ -167,6 +227,39 @@ class _Shared:
             self._grow(layout)
             way = self._ways[key] = _Way(self, pieces, side, layout)
         return way
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What the work of the next product depends on, besides the product."""
+        return id(self), self._version, self._turn, self._is_replayed
+
+    def skip(self) -> None:
+        """Leave the next half to a graph."""
+        self._turn = 1 - self._turn
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Within the context, graphs are captured that are replayed where `state` is as it was."""
+        self._is_captured = True
+        try:
+            yield
+        finally:
+            self._is_captured = False
+
+    def packed_once(self, x: Tensor, side: str, choice: Choice) -> PackedMatrix:
+        """Pack a contiguous operand on the current stream, into memory for operands of its form."""
+        stream = torch.cuda.current_stream().cuda_stream
+        if torch.cuda.is_current_stream_capturing():  # its memory belongs to the graph
+            return _matrix(x, side, choice, stream)
+        key = x.shape, side, choice.tier, choice.fallback, stream
+        piece = self._common.get(key)
+        if piece is None:
+            if len(self._common) >= _MOST_COMMON:
+                self._common.clear()
+            piece = self._common[key] = _matrix(x, side, choice, stream)
+        else:
+            piece.fill(x, stream)
+        return piece
 
     def _grow(self, layout: _Layout) -> None:
         if layout.placed > self._half:
@@ -176,11 +269,12 @@ class _Shared:
             self._ways.clear()
             self._memory = None
             torch.cuda.empty_cache()  # symmetric memory is not taken from what PyTorch keeps
-            self._half = layout.placed
+            self._half, self._version = layout.placed, self._version + 1
             memory = symmetric.empty(2 * self._half, dtype=torch.uint8, device=self.device)
             self._memory = symmetric.rendezvous(memory, self.group)
         if self._received is None or layout.received > self._received.numel():
             self._ways.clear()
+            self._version += 1
             self._received = torch.empty(layout.received, dtype=torch.uint8, device=self.device)
 
     def array(self, rank: int, shape: Shape, dtype: Any, first: int) -> Tensor:
@@ -205,15 +299,15 @@ class _Shared:
             self.barrier()
 
 
-_all_shared: dict[Any, _Shared] = {}
+_all_shared: dict[Any, SharedMemory] = {}
 
 
-def _shared(group: Any, device: Any) -> _Shared:
+def shared(group: Any, device: Any) -> SharedMemory:
     """The symmetric memory of a group; made on first use, by all processes of the group."""
     key = group.group_name, device
     found = _all_shared.get(key)
     if found is None or found.group is not group:  # a group of the same name may be a new one
-        found = _all_shared[key] = _Shared(group, device)
+        found = _all_shared[key] = SharedMemory(group, device)
     return found
 
 
@@ -259,9 +353,9 @@ def _aligned(size: int) -> int:
 class _Way:
     """The places of pieces in one half of the memory, and the pieces as parts."""
 
-    def __init__(self, memory: _Shared, pieces: Pieces, side: str, layout: _Layout) -> None:
-        self._side = side
-        self._mine: list[Piece] = []
+    def __init__(self, memory: SharedMemory, pieces: Pieces, side: str, layout: _Layout) -> None:
+        self.me, self._side = pieces.me, side
+        self._mine: dict[int, PackedMatrix] = {}
         self._moves: list[tuple[Place, Piece, Tensor, Tensor]] = []
 
         def whole(place: Place) -> Tensor:
@@ -275,23 +369,21 @@ class _Way:
         others = [place for place in pieces.order if math.prod(pieces.shape(place))]
         self.staged = [whole(place) for place in mine]
         self.whole = [(place, whole(place)) for place in others]
+        self.everywhere = [*zip(mine, self.staged, strict=True), *self.whole]
         self._own_parts = [parts(place) for place in mine]
         self._travels = [
             (parts(x), memory.received(layout.arrivals[x], layout.sizes[x])) for x in others
         ]
 
-    def pack(self, mine: Sequence[Tensor], choice: Choice, stream: int) -> list[Piece]:
-        """Pack my pieces into the half."""
-        if not self._mine:
-            self._mine = [
-                _matrix(x, self._side, choice, stream, memory) if x.numel() else x
-                for x, memory in zip(mine, self._own_parts, strict=True)
-            ]
-            return self._mine
-        for piece, x in zip(self._mine, mine, strict=True):
-            if x.numel():
-                piece.fill(x, stream)
-        return self._mine
+    def pack(self, j: int, x: Tensor, choice: Choice, stream: int) -> PackedMatrix:
+        """Pack my piece number j into the half."""
+        piece = self._mine.get(j)
+        if piece is None:
+            piece = _matrix(x, self._side, choice, stream, self._own_parts[j])
+            self._mine[j] = piece
+        else:
+            piece.fill(x, stream)
+        return piece
 
     def moves(self, choice: Choice, stream: int) -> list[tuple[Place, Piece, Tensor, Tensor]]:
         """Of each piece of others its place, what it will be, and the parts: target, source."""

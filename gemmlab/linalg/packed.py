@@ -81,6 +81,10 @@ class PackedMatrix:
                 launch.launch(stream, (at, at, 0, 0))
         self.array = array
 
+    def forget(self) -> None:
+        """Refer to no array until the next `fill`, so that the last one can be freed."""
+        self.array = None
+
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.descriptor.shape)

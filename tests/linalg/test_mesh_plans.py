@@ -94,8 +94,8 @@ N = 8192
         (("S1", "S0"), None, ("depth",), 0),
         (("R", "R"), None, ("everything",), 0),
         (("R", "R"), "S0", ("rows",), 0),
-        (("S0", "S0"), None, ("rows",), 3 / 4),
-        (("S(1)", "S(1)"), None, ("columns",), 3 / 4),
+        (("S0", "S0"), None, ("rows",), 15 / 16),  # in blocks first
+        (("S(1)", "S(1)"), None, ("columns",), 15 / 16),
         (("S1", "S0"), "S(0)", ("depth",), 3 / 4),
     ],
 )

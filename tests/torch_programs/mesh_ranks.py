@@ -344,22 +344,24 @@ def parts_travel(mesh: Mesh, _: Mesh | None) -> None:
     for case, (left, right_) in {"normal": (a, b), "wide": (matrix(1, m, k), wide)}.items():
         expected = left.double() @ right_.double()
         size_of = (left.double().abs() @ right_.double().abs()).nan_to_num(posinf=1)
-        for (what, axis), precision, count in itertools.product(
-            (("a", "m"), ("a", "k"), ("b", "k"), ("b", "n")), (None, "fp16x3"), (1, 2)
-        ):
+        ways = (("a", "m"), ("a", "k"), ("b", "k"), ("b", "n"), ("a", "turned"), ("b", "turned"))
+        for (what, axis), precision, count in itertools.product(ways, (None, "fp16x3"), (1, 2)):
             if case == "wide" and precision:
                 continue  # asked for, it has the accuracy of float16
             x, y = left.to(DEVICE), right_.to(DEVICE)
-            position = {"am": 0, "ak": 1, "bk": 0, "bn": 1}[what + axis]
+            turned = axis == "turned"
+            position = {"am": 0, "bn": 1}.get(what + axis, 1 if what == "a" else 0)
+            if turned:
+                axis = {"a": "m", "b": "n"}[what]
             length = {"m": m, "n": n, "k": k}[axis]
             shard = (x if what == "a" else y).chunk(size, position)[me]
             x, y = (shard, y) if what == "a" else (x, shard)
             options = {"alpha": None, "precision": precision}
-            memory = pulling._shared(group, shard.device)
+            memory = pulling.shared(group, shard.device)
             memory._ways.clear()
-            for _turn in range(3):
+            for _turn in range(8):  # the last ones are replayed
                 found = overlap.gathered_product(
-                    x, y, what, axis, length, count, group, options, parts=True
+                    x, y, what, axis, length, count, group, options, parts=True, turned=turned
                 )
                 if precision:  # else pieces of a shard may be too small to be packed
                     assert all(way._moves for way in memory._ways.values()), "float32 has travelled"
@@ -370,6 +372,29 @@ def parts_travel(mesh: Mesh, _: Mesh | None) -> None:
                 assert worst < 2 * k**0.5, (
                     f"{worst:.3g} u, {case}, {what} {axis} {precision} {count}"
                 )
+
+
+@check
+def turned_shards(mesh: Mesh, _: Mesh | None) -> None:
+    """Shards of the depth become pieces of another axis, also empty ones."""
+    group, options = mesh.get_group(), {"alpha": None, "precision": None}
+    for m, n, k in ((9, 11, 7), (2, 3, 3)):
+        a, b = matrix(1, m, k), matrix(2, k, n)
+        for what, count in itertools.product("ab", (1, 2)):
+            x, y = (placed(x, mesh, [at]) for x, at in ((a, Shard(1)), (b, Shard(0))))
+            local = (x.to_local(), b) if what == "a" else (a, y.to_local())
+            axis, length = ("m", m) if what == "a" else ("n", n)
+            found = overlap.gathered_product(
+                *(x.to(DEVICE) for x in local),
+                what,
+                axis,
+                length,
+                count,
+                group,
+                options,
+                turned=True,
+            )
+            torch.testing.assert_close(found.cpu(), a @ b)
 
 
 @check

@@ -138,19 +138,52 @@ def test_every_process_gets_every_piece(
                 shard.narrow(axis, i - spans[0], j - i).contiguous() for i, j in cuts[group.rank]
             ]
             options = pieces, group, lambda _: nullcontext(), "right", choice
-            own, arrivals = pulling.pull(mine, *options)
-            for x, piece in zip(mine, own, strict=True):
-                assert torch.equal(piece.unpacked if choice and x.numel() else piece, x)
-            seen = []
-            for (rank, j), wait, piece in arrivals:
-                wait()
-                first, end = cuts[rank][j]
-                found = piece.unpacked if choice else piece
-                assert torch.equal(found, whole.narrow(axis, first, end - first)), (turn, rank)
-                seen.append((rank, j))
-            nexts = [(group.rank + step) % SIZE for step in range(1, SIZE)]
-            full = [(rank, j) for rank in nexts for j in range(count)]
-            assert seen == [(r, j) for r, j in full if cuts[r][j][0] < cuts[r][j][1]]
+            check_pieces(pulling.pull(mine, *options), whole, axis, cuts, group.rank)
+
+    run(work)
+
+
+def check_pieces(arrivals: Any, whole: Any, axis: int, cuts: Any, me: int) -> None:
+    """My pieces come first, then those of the next processes, but for empty ones."""
+    seen = []
+    for (rank, j), wait, piece in arrivals:
+        wait()
+        first, end = cuts[rank][j]
+        found = piece.unpacked if isinstance(piece, Parts) else piece
+        assert torch.equal(found, whole.narrow(axis, first, end - first)), (me, rank, j)
+        seen.append((rank, j))
+    count = len(cuts[me])
+    full = [((me + step) % SIZE, j) for step in range(SIZE) for j in range(count)]
+    assert seen == [(r, j) for r, j in full if r == me or cuts[r][j][0] < cuts[r][j][1]]
+
+
+@pytest.mark.parametrize("choice", [None, CHOICE], ids=["float32", "parts"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_shards_of_the_depth_become_pieces_of_the_whole_depth(
+    run: Any, axis: int, choice: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_matrix", Parts)
+    monkeypatch.setattr(pulling, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
+
+    def work(group: Any) -> None:
+        me = group.rank
+        # Of a depth of 4, the last process has nothing; of an axis of 4 as well.
+        for turn, (length, depth, count) in enumerate(
+            [(7, 5, 2), (7, 5, 2), (40, 7, 1), (4, 4, 2), (40, 7, 1), (7, 5, 2)]
+        ):
+            shape = (length, depth) if axis == 0 else (depth, length)
+            whole = torch.arange(1.0 * length * depth).view(shape) + 1000 * turn
+            first, end = overlap.spans(depth, SIZE)[me]
+            shard = whole.narrow(1 - axis, first, end - first)
+            cuts, pieces = overlap._exchanged(shape, axis, length, count, SIZE, me)
+            blocks = {
+                (rank, j): shard.narrow(axis, i, k - i)
+                for rank, spans in enumerate(cuts)
+                for j, (i, k) in enumerate(spans)
+            }
+            given = pulling.Turn(shard, 1 - axis, first, blocks)
+            options = pieces, group, lambda _: nullcontext(), "right", choice
+            check_pieces(pulling.pull(given, *options), whole, axis, cuts, me)
 
     run(work)
 

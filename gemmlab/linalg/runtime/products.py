@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Protocol
 
@@ -27,6 +29,22 @@ from gemmlab.linalg.runtime.workspaces import (
 # Runs of a product before it becomes a graph. Making one takes as long as this many launches save.
 _LAUNCHED = 8
 _LATER = (0,) * len(NAMES)  # the addresses of the caller's arrays, put in when the product runs
+_in_turn: set[int] = set()  # streams; see `in_turn`
+
+
+@contextmanager
+def in_turn(stream: int) -> Iterator[None]:
+    """Let graphs that record the stream, given its handle, use the stream's own workspace.
+
+    They may be replayed while its `version` is the same, one after the other, and not beside other
+    work of the stream. A product needs no memory of its own then, which it would have to clear.
+    Each product must have run on the stream before.
+    """
+    _in_turn.add(stream)
+    try:
+        yield
+    finally:
+        _in_turn.discard(stream)
 
 
 class Run(Protocol):
@@ -72,14 +90,17 @@ class TensorCoreRun:
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
-            if is_recording(self._stream):
+            recorded = is_recording(self._stream)
+            if recorded and self._stream not in _in_turn:
                 self._record(addresses)
                 return
             if self._version != self._space.version:
                 self._bind()
             graph = self._graph
             try:
-                if graph is None:
+                if recorded:
+                    self._launch_all(addresses)
+                elif graph is None:
                     self._launch(addresses)
                 else:
                     if graph.addresses != addresses:
@@ -100,13 +121,16 @@ class TensorCoreRun:
         """Launch the kernels one by one, or make a graph of them and launch that."""
         self._runs += 1
         if self._runs <= _LAUNCHED:
-            for bound in self._launches:
-                bound.launch(self._stream, addresses)
+            self._launch_all(addresses)
             return
         with relaxed():
             self._graph = Graph(self._launches)
         self._graph.move(addresses)
         self._graph.replay(self._stream)
+
+    def _launch_all(self, addresses: Addresses) -> None:
+        for bound in self._launches:
+            bound.launch(self._stream, addresses)
 
     def _bind(self) -> None:
         """Plan the launches with the present memory of the stream."""
@@ -169,7 +193,9 @@ class SgemmRun:
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
             if is_recording(self._stream):
-                space = recorded_space(self._framework, self._device, self._stream)
+                space = self._space
+                if self._stream not in _in_turn:
+                    space = recorded_space(self._framework, self._device, self._stream)
                 self._start(addresses, space.address("cublas", cublas.WORKSPACE), self._stream)
                 return
             if addresses != self._addresses or self._version != self._space.version:
