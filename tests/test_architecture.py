@@ -51,6 +51,7 @@ MAY_SKIP |= {
     "test_torch_meshes.py",
     "test_torch_meshes_on_gpus.py",
     "test_torch_pulling.py",
+    "test_torch_replays.py",
     "test_torch_streaming.py",
     "test_torch_on_gpu.py",
     "test_torch_operators.py",

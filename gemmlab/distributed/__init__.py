@@ -11,6 +11,6 @@ from __future__ import annotations
 
 from gemmlab.distributed.api import matmul, plan
 from gemmlab.distributed.links import Link, Machine, load, use
-from gemmlab.distributed.planning import Overlap, Plan, Transfer
+from gemmlab.distributed.plans import Overlap, Plan, Transfer
 
 __all__ = ["Link", "Machine", "Overlap", "Plan", "Transfer", "load", "matmul", "plan", "use"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmlab.distributed import links, placements, planning
+from gemmlab.distributed import links, placements, planning, plans
 from gemmlab.distributed.links import Machine
-from gemmlab.distributed.planning import Plan
+from gemmlab.distributed.plans import Plan
 from gemmlab.errors import InputError
 
 
@@ -127,7 +127,7 @@ def plan(
         return products.explain(a, b, out_placements, overlap)
     if not mesh or any(size < 1 for size in mesh):
         raise InputError(f"mesh is {mesh}; shapes need a mesh of one size or more, such as (4,)")
-    shape = planning.check_shapes(a, b)
+    shape = plans.check_shapes(a, b)
     at = tuple(
         placements.parse(words, len(x), mesh, name)
         for words, x, name in zip(placed, (a, b), "ab", strict=True)

@@ -21,7 +21,8 @@ from typing import Any
 
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import links, overlap, planning, pulling, replays
+from gemmlab.distributed import links, overlap, overlap_plans, pulling, replays
+from gemmlab.distributed.plans import Overlap
 from gemmlab.linalg import entry
 from gemmlab.problems.problem import U
 
@@ -273,7 +274,7 @@ class Bench:
         for name, given in options.items():
             contenders[name] = partial(gd.matmul, x, y, out_placements=wanted, **given)
             plans[name] = gd.plan(x, y, out_placements=wanted, **given)
-        for plan in planning.overlapping(planning.plain(plans[OVERLAPPED])):
+        for plan in overlap_plans.overlapping(overlap_plans.plain(plans[OVERLAPPED])):
             way = plan.overlap
             if way is None or way.what != "b":
                 continue
@@ -310,12 +311,12 @@ class Bench:
 
         plan = gd.plan(x, y, **options)
         no_host = replace(plan.machine, call=0.0)
-        plain = planning.plain(replace(plan, machine=no_host))
-        same = next(x for x in planning.overlapping(plain) if x.overlap == plan.overlap)
+        plain = overlap_plans.plain(replace(plan, machine=no_host))
+        same = next(x for x in overlap_plans.overlapping(plain) if x.overlap == plan.overlap)
         case = f"rows·rows {n}"
         self.compare(case, (n, n, n), {GRAPHED: replay}, (a, b), {GRAPHED: same})
 
-    def in_pieces(self, a: Tensor, b: Tensor, way: planning.Overlap, length: int) -> Tensor:
+    def in_pieces(self, a: Tensor, b: Tensor, way: Overlap, length: int) -> Tensor:
         """One way of overlapping, of all that the plan weighs."""
         group, options = self.mesh.get_group(), {"alpha": None, "precision": None}
         size = (way.what, way.axis, length, way.pieces)
@@ -426,7 +427,7 @@ class Bench:
 
         def training(product: Callable[..., Any]) -> None:
             up.grad = down.grad = None
-            y = product(product(x, up).relu(), down).redistribute(self.mesh, [Replicate()])
+            y = product(product(x, up).tanh(), down).redistribute(self.mesh, [Replicate()])
             y.sum().backward()
 
         contenders = {

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import links, overlap, placements, planning
+from gemmlab.distributed import links, overlap, placements, planning, plans
 from gemmlab.distributed.links import Machine
 from gemmlab.distributed.placements import PARTIAL, REPLICATE, Placements
-from gemmlab.distributed.planning import Plan
+from gemmlab.distributed.plans import Plan
 from gemmlab.errors import (
     ArrayError,
     DTypeError,
@@ -74,7 +74,7 @@ def multiply(
     is_row, is_column = a.dim() == 1, b.dim() == 1  # vectors
     left = a.unsqueeze(0) if is_row else a
     right = b.unsqueeze(1) if is_column else b
-    shape = planning.check_shapes(left.shape, right.shape)
+    shape = plans.check_shapes(left.shape, right.shape)
     final = (*shape[:-2], *shape[-2:][is_row : 2 - is_column])
     if c is not None:
         _check_added(c, final)
@@ -142,7 +142,7 @@ class _Route:
     def __init__(self, a: DTensor, b: DTensor, options: _Options) -> None:
         plan = _planned(a, b, options)
         self._mesh, self._plan, self._machine = a.device_mesh, plan, plan.machine
-        self._shape = planning.check_shapes(a.shape, b.shape)
+        self._shape = plans.check_shapes(a.shape, b.shape)
         self._scalars: dict[str, Any] = {"alpha": options.alpha, "precision": options.precision}
         to_a, to_b, made = list(plan.at_a), list(plan.at_b), list(plan.at_c)
         self._way = way = plan.overlap
@@ -309,7 +309,7 @@ def _gradient(left: DTensor, right: DTensor, operand: DTensor, options: _Options
     """left·right, summed over the axes along which `operand` was broadcast, placed like it."""
     # Each term of a sum has the derivative of the sum.
     like = tuple(REPLICATE if p == PARTIAL else p for p in _plain(operand.placements, "a"))
-    shape = planning.check_shapes(left.shape, right.shape)
+    shape = plans.check_shapes(left.shape, right.shape)
     is_whole = shape == tuple(operand.shape)
     wanted = _torch(like) if is_whole else None
     scalars = (options.alpha, None, options.precision)

@@ -146,6 +146,20 @@ def test_every_recorded_product_has_memory_of_its_own(
     assert all((memory.totals != 0) == totals for memory in (eager, first, second))
 
 
+def test_products_that_are_replayed_in_turn_share_the_streams_memory(driver: Driver) -> None:
+    run = run_of(100)
+    for _ in range(2 * products._LAUNCHED):  # a graph cannot be launched into another
+        run.enqueue((1, 2, 3))
+    graphs, driver.recording = driver.graphs, True
+    with products.in_turn(7):
+        run.enqueue((1, 2, 3))
+        run.enqueue((1, 2, 3))
+    assert len({id(memory) for memory in driver.launched}) == 1 and driver.graphs == graphs
+    with products.in_turn(8):  # another stream's
+        run.enqueue((1, 2, 3))
+    assert len(driver.memories) == 2
+
+
 def test_only_a_product_that_comes_again_becomes_a_graph(driver: Driver) -> None:
     run = run_of(100)
     for count in range(3 * products._LAUNCHED):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gemmlab.distributed as gd
-from gemmlab.distributed import links, placements, planning
+from gemmlab.distributed import links, overlap_plans, placements, planning
 from gemmlab.errors import DTypeError, InputError, PlacementError, ShapeError
 
 KINDS = (0, 1, "R", "P")
@@ -264,11 +264,11 @@ def test_placements_are_read_as_they_are_written():
 @pytest.mark.parametrize("n", [4096, 16384])
 def test_an_overlapped_plan_is_one_of_the_ways_to_overlap_its_plain_one(n):
     plan = gd.plan((n, n), (n, n), mesh=(4,), out_placements="S(0)", overlap=True)
-    plain = planning.plain(plan)
+    plain = overlap_plans.plain(plan)
     assert plain.overlap is None and plain.ways == plan.ways
     assert plain.total == plain.communication + plain.product
     # The host launches small pieces more slowly than GPUs multiply them.
     assert (plan.total < plain.total) == (n > 4096)
     assert n > 4096 or plan.total == 450e-6 + 4 * 80e-6
-    assert plan in planning.overlapping(plain)
-    assert planning.plain(plain) == plain
+    assert plan in overlap_plans.overlapping(plain)
+    assert overlap_plans.plain(plain) == plain
