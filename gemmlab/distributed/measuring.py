@@ -442,8 +442,8 @@ def _placed_product(x: DTensor, y: DTensor, wanted: Sequence[Any]) -> DTensor:
 
 
 def _consume(start: Callable[[], Iterable[Any]]) -> None:
-    for _ in start():
-        pass
+    for _, wait, _ in start():
+        overlap.arrive(wait)
 
 
 def _grids(size: int) -> list[tuple[int, int]]:

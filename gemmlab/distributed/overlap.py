@@ -200,25 +200,31 @@ class _Gather(NamedTuple):
         side, other = ("left", "right") if is_a else ("right", "left")
         given = self.position, self.length, self.pieces, group, side, choice, self.depth
         pieces = gathered(shard, *given)
-        once: Any = None
-        if choice is not None and axis != "k":
-            once = pulling.packed_once(common, group, other, choice)
-        whole = common if once is None else once
+        # What the pieces are multiplied with: parts of the other operand along the depth, or all.
+        others: list[Any] = [common]
+        if axis == "k":
+            others = [_slice(common, -2 if is_a else -1, span) for span, *_ in pieces]
+        packed = None
+        if choice is not None:
+            packed = others = pulling.packed_once(others, group, other, choice)
         is_first = True
-        for span, piece in pieces:
+        for number, ((first, end), wait, piece) in enumerate(pieces):
+            arrive(wait)
+            if first == end:
+                continue
+            partner = others[number % len(others)]
+            left, right = (piece, partner) if is_a else (partner, piece)
+            into, added = out, {}
+            if axis != "k":
+                into = _slice(out, -2 if axis == "m" else -1, (first, end))
+            elif not is_first:
+                added = {"c": out, "beta": 1}
             with recorded("multiply"):
-                if axis == "m":
-                    entry.product(piece, whole, out=_slice(out, -2, span), **options)
-                elif axis == "n":
-                    entry.product(whole, piece, out=_slice(out, -1, span), **options)
-                else:
-                    part = _slice(common, -2 if is_a else -1, span)
-                    left, right = (piece, part) if is_a else (part, piece)
-                    added = {} if is_first else {"c": out, "beta": 1}
-                    entry.product(left, right, out=out, **added, **options)
+                entry.product(left, right, out=into, **added, **options)
             is_first = False
-        if once is not None:
-            once.forget()
+        for one in packed or ():
+            if not isinstance(one, Tensor):
+                one.forget()
 
 
 @lru_cache(1024)
@@ -354,11 +360,12 @@ def gathered(
     side: str = "",
     choice: tiers.Choice | None = None,
     depth: int = 0,
-) -> Iterator[tuple[Span, Piece]]:
-    """Start to gather shards; yield the pieces of all, mine first, each when it has arrived.
+) -> list[tuple[Span, Callable[[], object], Piece]]:
+    """Start to gather shards. Returns the pieces of all, mine first, with what `arrive` takes.
 
-    With a `choice`, they are packed for a `side` of a product. Empty pieces are left out. With a
-    `depth`, the shards are those of the other axis, which has that length.
+    With a `choice`, they are packed for a `side` of a product. Some are empty, but `arrive` tells
+    that mine have left. With a `depth`, the shards are those of the other axis, which has that
+    length.
     """
     size, me = dist.get_world_size(group), dist.get_rank(group)
     axis %= shard.dim()
@@ -387,18 +394,14 @@ def gathered(
         else:
             assert not isinstance(mine, pulling.Turn)
             arrivals = _post(mine, pieces, group)
-    return _arriving(arrivals, cuts)
+    return [(cuts[source][j], wait, piece) for (source, j), wait, piece in arrivals]
 
 
-def _arriving(
-    arrivals: Sequence[Arrival], cuts: Sequence[Sequence[Span]]
-) -> Iterator[tuple[Span, Piece]]:
-    for (source, j), wait, piece in arrivals:
-        if wait is not pulling.nothing:
-            with recorded("wait"), communicating("an all-gather in pieces"):
-                wait()
-        if cuts[source][j][0] < cuts[source][j][1]:
-            yield cuts[source][j], piece
+def arrive(wait: Callable[[], object]) -> None:
+    """Let the current stream, or the host, wait for a piece."""
+    if wait is not pulling.nothing:
+        with recorded("wait"), communicating("an all-gather in pieces"):
+            wait()
 
 
 def _turned(turn: pulling.Turn, parts: Sequence[Span], count: int, group: Any) -> list[Tensor]:

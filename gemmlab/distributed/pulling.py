@@ -95,7 +95,7 @@ def pull(
         if isinstance(mine, Turn):
             found = _turned(mine, way, memory, recorded, choice)
         else:
-            found = _staged(mine, way, memory.side, choice)
+            found = _staged(mine, way, memory, choice)
         memory.barrier()
         for place, piece, target, source in moves:
             with recorded("copy"):
@@ -106,9 +106,15 @@ def pull(
     return found
 
 
-def _staged(mine: Sequence[Tensor], way: _Way, side: Any, choice: Choice | None) -> list[Arrival]:
-    """Place my pieces where others copy them; return them."""
-    found = list[Arrival]()
+def _staged(
+    mine: Sequence[Tensor], way: _Way, memory: SharedMemory, choice: Choice | None
+) -> list[Arrival]:
+    """Place my pieces, and their parts, where others copy them; return them."""
+    found, side = list[Arrival](), memory.side
+    memory.beside.wait_stream(side)
+    with torch.cuda.stream(memory.beside):  # both read the pieces, once from memory
+        for there, x in zip(way.staged, mine, strict=True):
+            there.copy_(x)
     for j, x in enumerate(mine):
         place = way.me, j
         if choice is None or not x.numel():
@@ -116,8 +122,7 @@ def _staged(mine: Sequence[Tensor], way: _Way, side: Any, choice: Choice | None)
         else:
             piece = way.pack(j, x, choice, side.cuda_stream)
             found.append((place, partial(_wait, side.record_event()), piece))
-    for there, x in zip(way.staged, mine, strict=True):
-        there.copy_(x)
+    side.wait_stream(memory.beside)
     return found
 
 
@@ -147,9 +152,10 @@ def _turned(
     return found
 
 
-def packed_once(x: Tensor, group: Any, side: str, choice: Choice) -> PackedMatrix:
-    """Pack the operand that all pieces are multiplied with, on the current stream."""
-    return shared(group, x.device).packed_once(x.contiguous(), side, choice)
+def packed_once(given: Sequence[Tensor], group: Any, side: str, choice: Choice) -> list[Piece]:
+    """Pack what the pieces are multiplied with, on the current stream."""
+    xs = [x if 1 in x.stride() else x.contiguous() for x in given]
+    return shared(group, xs[0].device).packed_once(xs, side, choice)
 
 
 def nothing() -> None:
@@ -205,13 +211,14 @@ class SharedMemory:
         self.group, self.device = group, device
         # Of high priority: its small kernels start before the blocks of a product fill the GPU.
         self.side = torch.cuda.Stream(device, priority=-1)
+        self.beside = torch.cuda.Stream(device, priority=-1)
         self._is_replayed = False  # whether a CUDA graph may use a half out of turn
         self._is_captured = False  # whether a graph is captured that uses its half in turn
         self._version = 0  # of the places
         self._half, self._turn, self._memory = 0, 0, None
         self._received: Tensor | None = None  # parts
         self._ways: dict[Any, _Way] = {}
-        self._common: dict[Any, PackedMatrix] = {}  # operands that all pieces are multiplied with
+        self._common: dict[Any, list[Piece]] = {}  # what pieces are multiplied with
         backend = group._get_backend(torch.device("cuda"))  # NOTE: not public; nor are its options
         self._timeout_ms = int(backend.options._timeout.total_seconds() * 1000)
 
@@ -246,20 +253,22 @@ class SharedMemory:
         finally:
             self._is_captured = False
 
-    def packed_once(self, x: Tensor, side: str, choice: Choice) -> PackedMatrix:
-        """Pack a contiguous operand on the current stream, into memory for operands of its form."""
+    def packed_once(self, xs: Sequence[Tensor], side: str, choice: Choice) -> list[Piece]:
+        """Pack matrices on the current stream, but empty ones, into memory for their forms."""
         stream = torch.cuda.current_stream().cuda_stream
-        if torch.cuda.is_current_stream_capturing():  # its memory belongs to the graph
-            return _matrix(x, side, choice, stream)
-        key = x.shape, side, choice.tier, choice.fallback, stream
-        piece = self._common.get(key)
-        if piece is None:
+        if torch.cuda.is_current_stream_capturing():  # their memory belongs to the graph
+            return [_packed(x, side, choice, stream) for x in xs]
+        key = side, choice.tier, choice.fallback, *((x.shape, x.stride()) for x in xs)
+        found = self._common.get(key)
+        if found is None:
             if len(self._common) >= _MOST_COMMON:
                 self._common.clear()
-            piece = self._common[key] = _matrix(x, side, choice, stream)
+            found = self._common[key] = [_packed(x, side, choice, stream) for x in xs]
         else:
-            piece.fill(x, stream)
-        return piece
+            for piece, x in zip(found, xs, strict=True):
+                if x.numel():
+                    piece.fill(x, stream)
+        return found
 
     def _grow(self, layout: _Layout) -> None:
         if layout.placed > self._half:
@@ -393,6 +402,10 @@ class _Way:
                 for (place, x), (source, target) in zip(self.whole, self._travels, strict=True)
             ]
         return self._moves
+
+
+def _packed(x: Tensor, side: str, choice: Choice, stream: int) -> Piece:
+    return _matrix(x, side, choice, stream) if x.numel() else x
 
 
 def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:
