@@ -18,7 +18,7 @@ from gemmlab.distributed.plans import Overlap, Plan, Transfer, check_shapes
 
 PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
 _OVERLAPPED = {"all-gather", "reduce-scatter"}
-_TURN = "all-to-all, pieces"
+_TURN = "all-to-all"
 
 
 def overlapped(found: Plan, overlap: bool | None) -> Plan:
@@ -37,8 +37,10 @@ def plain(found: Plan) -> Plan:
     """The same way without overlap, however the plan chose."""
     if found.overlap is None:
         return found
-    memory = found.memory - _shared_memory(found, found.overlap)
-    moves = tuple(move for move in found.transfers if move.kind != _TURN)
+    way = found.overlap
+    memory = found.memory - _shared_memory(found, way)
+    turn = way.what, _TURN, way.dimension
+    moves = tuple(x for x in found.transfers if (x.what, x.kind, x.dimension) != turn)
     communication = sum(move.seconds for move in moves)
     total = max(communication + found.product, found.machine.call)
     return replace(

@@ -67,7 +67,9 @@ def multiply(
     }
     mesh = _mesh(given)
     asked = None if out_placements is None else tuple(map(str, out_placements))
-    _agree(mesh, given, (alpha, beta, precision, asked, overlapped))
+    names = ("alpha", "beta", "precision", "out_placements", "overlap")
+    chosen = zip(names, (alpha, beta, precision, asked, overlapped), strict=True)
+    _agree(mesh, given, tuple(option for option in chosen if option[1] is not None))
     for name, x in given.items():
         if x.dtype != torch.float32:
             raise DTypeError(f"{name} is a DTensor of {x.dtype}; it must be float32")
@@ -382,7 +384,7 @@ def _check_added(c: DTensor, shape: tuple[int, ...]) -> None:
 _agreed: set[Any] = set()  # never emptied: processes of two meshes would do so at different times
 
 
-def _agree(mesh: Any, given: dict[str, DTensor], scalars: Any) -> None:
+def _agree(mesh: Any, given: dict[str, DTensor], options: tuple[tuple[str, Any], ...]) -> None:
     """Compare a new form of operands on all processes of the mesh, before any of them is moved.
 
     Raises ShapeError on all processes if they differ. A form that this process has multiplied
@@ -390,7 +392,7 @@ def _agree(mesh: Any, given: dict[str, DTensor], scalars: Any) -> None:
     """
     form = tuple((name, tuple(x.shape), x.dtype, x.placements) for name, x in given.items())
     machine = _machine(mesh)
-    key = mesh, form, scalars, machine
+    key = mesh, form, options, machine
     if key in _agreed:
         return
     if mesh.device_type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -399,7 +401,8 @@ def _agree(mesh: Any, given: dict[str, DTensor], scalars: Any) -> None:
             "multiply once before the capture, so that processes compare shapes and share memory"
         )
     listed = [f"{name} {shape} at ({', '.join(map(str, at))})" for name, shape, _, at in form]
-    words = [f"{'; '.join(listed)}; {scalars} by the links of {machine.name}"]
+    listed += [f"{name} = {value}" for name, value in options]
+    words = [f"{'; '.join(listed)}; by the links of {machine.name}"]
     for dimension in range(mesh.ndim):
         group = mesh.get_group(dimension)
         gathered: list[Any] = [None] * dist.get_world_size(group)

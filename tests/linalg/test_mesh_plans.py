@@ -130,7 +130,7 @@ def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
         assert max(with_it.product - spared, copied) * 0.99 <= with_it.total <= without.total
     assert gd.plan((256, 256), (256, 256), mesh=(4,)).overlap is None
     large = gd.plan((32768, 32768), (32768, 32768), mesh=(4,)).overlap
-    assert large is not None and (large.what, large.axis, large.parts) == ("b", "k", True)
+    assert large is not None and (large.what, large.axis, large.turned) == ("b", "n", True)
     forced = gd.plan((256, 256), (256, 256), mesh=(4,), overlap=True)
     assert forced.overlap is not None
 
@@ -148,7 +148,8 @@ def test_parts_travel_where_they_are_read_and_pay():
     assert not parts(shape=(64, 64))  # multiplied in float32
     assert not parts(shape=(1, 8192, 8192))
     text = str(gd.plan((8192, 8192), (8192, 8192), mesh=(4,)))
-    assert "1 piece of each process along k, of float16 parts, multiply as they arrive" in text
+    for words in ("all-to-all     of b", "n, turned first, of float16 parts, multiply as they arrive"):
+        assert words in text
 
 
 def test_a_mesh_of_one_process_moves_nothing():
@@ -261,14 +262,33 @@ def test_placements_are_read_as_they_are_written():
     assert at == (0, "R", "P", 2) and placements.text(at) == "S(0), R, P, S(2)"
 
 
-@pytest.mark.parametrize("n", [4096, 16384])
+@pytest.mark.parametrize("n", [256, 4096, 16384])
 def test_an_overlapped_plan_is_one_of_the_ways_to_overlap_its_plain_one(n):
     plan = gd.plan((n, n), (n, n), mesh=(4,), out_placements="S(0)", overlap=True)
     plain = overlap_plans.plain(plan)
     assert plain.overlap is None and plain.ways == plan.ways
-    assert plain.total == plain.communication + plain.product
-    # The host launches small pieces more slowly than GPUs multiply them.
-    assert (plan.total < plain.total) == (n > 4096)
-    assert n > 4096 or plan.total == 450e-6 + 4 * 80e-6
+    assert plain.total == max(plain.communication + plain.product, plain.machine.call)
+    assert [move.kind for move in plain.transfers] == ["all-gather"]
+    # Small products take the time of the host.
+    assert plan.total < plain.total if n > 256 else plan.total == plain.machine.call
     assert plan in overlap_plans.overlapping(plain)
     assert overlap_plans.plain(plain) == plain
+
+
+@pytest.mark.parametrize(("what", "at"), [("b", "S0"), ("a", "S1")])
+def test_an_operand_that_is_turned_moves_a_share_more(what, at):
+    n, count = 16384, 4
+    plan = gd.plan((n, n), (n, n), mesh=(count,), placed=(at, at), machine=links.H100)
+    assert plan.overlap is not None and plan.overlap.turned and plan.overlap.what == what
+    whole, own = 4 * n * n, 4 * n * n // count
+    gathered, turned = whole * (count - 1) // count, own * (count - 1) // count
+    assert {move.kind: move.size for move in plan.transfers} == {
+        "all-to-all": turned,
+        "all-gather": gathered,
+    }
+    plain = overlap_plans.plain(plan)
+    assert (plain.moved, plan.moved) == (gathered, gathered + turned)
+    sent = gd.plan(
+        (n, n), (n, n), mesh=(count,), placed=(at, at), machine=replace(links.H100, copies=None)
+    )
+    assert sent.overlap is None or not sent.overlap.turned
