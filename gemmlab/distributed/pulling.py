@@ -16,6 +16,7 @@ again from it, which reads the owner's memory.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 256  # bytes, of a place in memory
 _MOST_COMMON = 4  # operands whose memory for parts is kept
+_serials = itertools.count()
 
 Place = tuple[int, int]  # a process and the number of one of its pieces
 Piece = Any  # a Tensor or a PackedMatrix: what `entry.product` takes
@@ -208,7 +210,7 @@ class SharedMemory:
     def __init__(self, group: Any, device: Any) -> None:
         # Multicast objects are not needed, and some systems forbid them.
         os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-        self.group, self.device = group, device
+        self.group, self.device, self._serial = group, device, next(_serials)
         # Of high priority: its small kernels start before the blocks of a product fill the GPU.
         self.side = torch.cuda.Stream(device, priority=-1)
         self.beside = torch.cuda.Stream(device, priority=-1)
@@ -238,7 +240,7 @@ class SharedMemory:
     @property
     def state(self) -> tuple[int, ...]:
         """What the work of the next product depends on, besides the product."""
-        return id(self), self._version, self._turn, self._is_replayed
+        return self._serial, self._version, self._turn, self._is_replayed
 
     def skip(self) -> None:
         """Leave the next half to a graph."""
