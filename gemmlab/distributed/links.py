@@ -183,7 +183,7 @@ H100 = Machine(
         "fitted to all-gathers on 4 H100",
     ),
     _NETWORK,
-    Link("NVLink, copied", 25e-6, 372e9, "the rate of copies of 268 MB between two H100"),
+    Link("NVLink, copied", 30e-6, 343e9, "fitted to copies on 4 H100"),
     sustained=200e12,  # at 32768³
     call=150e-6,
 )

@@ -38,9 +38,10 @@ with TORCH.importing():
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
 TURNS, WARM = 7, 3
-# Calls in a row, as a program makes them: the host prepares one while the GPU runs another. Fewer
-# of a product that takes long, and fewer turns, but the least.
-CALLS, RUN_S = 32, 0.1
+# Calls in a row, as a program makes them: the host prepares one while the GPU runs another. All
+# contenders run equally long, and rest before, since GPUs lower their clocks under long load. Fewer
+# turns of a product that takes long, but the least.
+CALLS, RUN_S, REST_S = 64, 0.02, 0.03
 LEAST_TURNS, LONG_S = 3, 1.0
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
 GRAPHED = "gemmlab, overlapped, in a CUDA graph"
@@ -82,6 +83,9 @@ class Bench:
 
     def once(self, call: Callable[[], Any], calls: int = CALLS) -> float:
         """Seconds of a call, of several in a row, on the slowest process; all start together."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+            time.sleep(REST_S)
         dist.barrier()
         if self.device.type == "cuda":
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -441,7 +445,7 @@ def _placed_product(x: DTensor, y: DTensor, wanted: Sequence[Any]) -> DTensor:
     return torch.matmul(x, y).redistribute(x.device_mesh, wanted)
 
 
-def _consume(start: Callable[[], Iterable[Any]]) -> None:
+def _consume(start: Callable[[], Iterable[Any]], _: Any) -> None:
     for _, wait, _ in start():
         overlap.arrive(wait)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -168,13 +168,19 @@ def gathered_product(
         choice = _choice(*sizes.values(), a.get_device(), options["precision"])
     gather = _Gather(what, axis, length, count, position, choice, depth if turned else 0)
     work = partial(gather.multiply, a, b, out, group, options)
-    if pulls and _recorder is None and rows * columns * depth < _LONG:
-        addresses = tuple((x.data_ptr(), x.shape, x.stride()) for x in (a, b, out))
-        key = gather.form, addresses, tuple(options.values())
+    if pulls and _recorder is None:
+        key: Any = None
+        if rows * columns * depth < _LONG:
+            addresses = tuple((x.data_ptr(), x.shape, x.stride()) for x in (a, b, out))
+            key = gather.form, addresses, tuple(options.values())
         replays.run(pulling.shared(group, a.device), key, work)
     else:
-        work()
+        work(None)
     return out
+
+
+def _on(stream: Any) -> Any:
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 class _Gather(NamedTuple):
@@ -193,8 +199,12 @@ class _Gather(NamedTuple):
         return *self._replace(choice=None), self.choice and self.choice.fallback
 
     def multiply(
-        self, a: Tensor, b: Tensor, out: Tensor, group: Any, options: dict[str, Any]
+        self, a: Tensor, b: Tensor, out: Tensor, group: Any, options: dict[str, Any], beside: Any
     ) -> None:
+        """Gather and multiply; every second piece on the stream `beside`, if it is given.
+
+        Then a product starts while the last blocks of the one before end. Sums need their order.
+        """
         is_a, axis, choice = self.what == "a", self.axis, self.choice
         shard, common = (a, b) if is_a else (b, a)
         side, other = ("left", "right") if is_a else ("right", "left")
@@ -207,11 +217,11 @@ class _Gather(NamedTuple):
         packed = None
         if choice is not None:
             packed = others = pulling.packed_once(others, group, other, choice)
+        streams = [None] if beside is None or axis == "k" else [None, beside]
+        if len(streams) > 1:
+            beside.wait_stream(torch.cuda.current_stream())
         is_first = True
         for number, ((first, end), wait, piece) in enumerate(pieces):
-            arrive(wait)
-            if first == end:
-                continue
             partner = others[number % len(others)]
             left, right = (piece, partner) if is_a else (partner, piece)
             into, added = out, {}
@@ -219,9 +229,15 @@ class _Gather(NamedTuple):
                 into = _slice(out, -2 if axis == "m" else -1, (first, end))
             elif not is_first:
                 added = {"c": out, "beta": 1}
-            with recorded("multiply"):
-                entry.product(left, right, out=into, **added, **options)
+            with _on(streams[number % len(streams)]):
+                arrive(wait)
+                if first == end:
+                    continue
+                with recorded("multiply"):
+                    entry.product(left, right, out=into, **added, **options)
             is_first = False
+        if len(streams) > 1:
+            torch.cuda.current_stream().wait_stream(beside)
         for one in packed or ():
             if not isinstance(one, Tensor):
                 one.forget()

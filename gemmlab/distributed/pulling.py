@@ -139,19 +139,37 @@ def _turned(
 
     The half that is written was last used before a barrier that this process has passed.
     """
-    found = list[Arrival]()
+    found, beside = list[Arrival](), memory.beside
     for j, x in enumerate(way.staged):
+        beside.wait_stream(memory.side)
         with recorded("copy"):
             for place, there in way.everywhere:
                 if place[1] == j:
                     block = turn.blocks[place]
-                    there.narrow(turn.axis, turn.first, block.shape[turn.axis]).copy_(block)
+                    part = there.narrow(turn.axis, turn.first, block.shape[turn.axis])
+                    with torch.cuda.stream(beside if place[0] == way.me else memory.side):
+                        _copy(part, block)
+        memory.side.wait_stream(beside)
         memory.barrier()
         piece: Piece = x
         if choice is not None and x.numel():
             piece = way.pack(j, x, choice, memory.side.cuda_stream)
         found.append(((way.me, j), partial(_wait, memory.side.record_event()), piece))
     return found
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    """Copy a matrix, by a copy engine if its rows are contiguous; PyTorch would use a kernel."""
+    is_matrix = target.dim() == 2 and target.stride(1) == source.stride(1) == 1
+    if target.is_cuda and target.numel() and is_matrix:
+        from gemmlab.linalg.runtime.driver import copy_rows  # imports the driver's bindings
+
+        pitches = (ITEM * target.stride(0), ITEM * source.stride(0))
+        shape = target.shape[0], ITEM * target.shape[1]
+        stream = torch.cuda.current_stream().cuda_stream
+        copy_rows((target.data_ptr(), source.data_ptr()), pitches, shape, stream)
+    else:
+        target.copy_(source)
 
 
 def packed_once(given: Sequence[Tensor], group: Any, side: str, choice: Choice) -> list[Piece]:
@@ -220,7 +238,7 @@ class SharedMemory:
         self._half, self._turn, self._memory = 0, 0, None
         self._received: Tensor | None = None  # parts
         self._ways: dict[Any, _Way] = {}
-        self._common: dict[Any, list[Piece]] = {}  # what pieces are multiplied with
+        self._common: dict[Any, _Common] = {}  # what pieces are multiplied with
         backend = group._get_backend(torch.device("cuda"))  # NOTE: not public; nor are its options
         self._timeout_ms = int(backend.options._timeout.total_seconds() * 1000)
 
@@ -258,19 +276,17 @@ class SharedMemory:
     def packed_once(self, xs: Sequence[Tensor], side: str, choice: Choice) -> list[Piece]:
         """Pack matrices on the current stream, but empty ones, into memory for their forms."""
         stream = torch.cuda.current_stream().cuda_stream
-        if torch.cuda.is_current_stream_capturing():  # their memory belongs to the graph
-            return [_packed(x, side, choice, stream) for x in xs]
+        if torch.cuda.is_current_stream_capturing() and not self._is_captured:
+            return _Common(xs, side, choice, stream).matrices  # their memory belongs to the graph
         key = side, choice.tier, choice.fallback, *((x.shape, x.stride()) for x in xs)
         found = self._common.get(key)
-        if found is None:
-            if len(self._common) >= _MOST_COMMON:
-                self._common.clear()
-            found = self._common[key] = [_packed(x, side, choice, stream) for x in xs]
-        else:
-            for piece, x in zip(found, xs, strict=True):
-                if x.numel():
-                    piece.fill(x, stream)
-        return found
+        if found is not None:
+            return found.fill(xs, stream)
+        if len(self._common) >= _MOST_COMMON:
+            self._common.clear()
+            self._version += 1
+        found = self._common[key] = _Common(xs, side, choice, stream)
+        return found.matrices
 
     def _grow(self, layout: _Layout) -> None:
         if layout.placed > self._half:
@@ -406,8 +422,28 @@ class _Way:
         return self._moves
 
 
-def _packed(x: Tensor, side: str, choice: Choice, stream: int) -> Piece:
-    return _matrix(x, side, choice, stream) if x.numel() else x
+class _Common:
+    """Matrices that are packed together, without empty ones, which stay as they are."""
+
+    def __init__(self, xs: Sequence[Tensor], side: str, choice: Choice, stream: int) -> None:
+        sizes = [_aligned(_parts_size(tuple(x.shape), side, choice)) for x in xs if x.numel()]
+        self._pitch, self._count = max(sizes, default=0), len(sizes)
+        memory = torch.empty(self._count, self._pitch, dtype=torch.uint8, device=xs[0].device)
+        places = iter(memory)
+        self.matrices: list[Piece] = [
+            _matrix(x, side, choice, stream, next(places)) if x.numel() else x for x in xs
+        ]
+        self._address = memory.data_ptr()
+
+    def fill(self, xs: Sequence[Tensor], stream: int) -> list[Piece]:
+        """Pack other matrices of the same forms."""
+        from gemmlab.linalg.packed import clear_together  # imports the driver's bindings
+
+        clear_together(self._address, self._pitch, self._count, stream)
+        for piece, x in zip(self.matrices, xs, strict=True):
+            if x.numel():
+                piece.fill(x, stream, True)
+        return self.matrices
 
 
 def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed.pulling import SharedMemory
@@ -28,34 +28,38 @@ _NEVER = object()  # in place of a graph that could not be captured
 _known: dict[Any, Any] = {}  # the number of calls so far, or a graph
 
 
-def run(memory: SharedMemory, key: Any, work: Callable[[], None]) -> None:
-    """Do `work` on the current stream, or replay what it did for the same key.
+def run(memory: SharedMemory, key: Any, work: Callable[[Any], None]) -> None:
+    """Do `work` on the current stream, or replay what it did for the same key, unless it is None.
 
     The key tells the addresses that it uses besides those of the symmetric memory. All calls but
     the first take place on the stream on which a graph is captured: products prepare for it there.
+    `work` takes another stream beside that one, or None.
     """
     if torch.cuda.is_current_stream_capturing():
-        work()
+        work(None)
         return
     current = torch.cuda.current_stream()
-    aside, pool = _place(current.device, current.cuda_stream)
-    key = key, current.cuda_stream, memory.state, _version(aside)
+    place = _place(current.device, current.cuda_stream)
+    if key is None:
+        work(place.beside)
+        return
+    key = key, current.cuda_stream, memory.state, place.version
     known = _known.pop(key, 0)
     if known == 0 or known is _NEVER:
-        work()
+        work(place.beside)
     elif known == _CALLS:
         before = memory.state
-        known = _captured(memory, work, aside, pool)
+        known = _captured(memory, work, place)
         if known is _NEVER:
             if memory.state != before:
                 memory.skip()  # of two halves: the one before is the next one again
-            work()
+            work(place.beside)
     elif isinstance(known, int):
-        aside.wait_stream(current)
-        with torch.cuda.stream(aside):
-            work()
-        current.wait_stream(aside)
-        key = *key[:3], _version(aside)  # memory may have grown
+        place.aside.wait_stream(current)
+        with torch.cuda.stream(place.aside):
+            work(place.beside)
+        current.wait_stream(place.aside)
+        key = *key[:3], place.version  # memory may have grown
     else:
         memory.skip()
     if isinstance(known, int):
@@ -67,16 +71,17 @@ def run(memory: SharedMemory, key: Any, work: Callable[[], None]) -> None:
         known.replay()
 
 
-def _captured(memory: SharedMemory, work: Callable[[], None], aside: Any, pool: Any) -> Any:
+def _captured(memory: SharedMemory, work: Callable[[Any], None], place: _Place) -> Any:
     """A graph of what `work` enqueues; `_NEVER` if that cannot be captured."""
     from gemmlab.linalg.runtime import products  # imports the driver's bindings
 
     graph = torch.cuda.CUDAGraph()
-    with memory.capturing(), products.in_turn(aside.cuda_stream), torch.cuda.stream(aside):
+    in_turn = products.in_turn(place.aside.cuda_stream, place.beside.cuda_stream)
+    with memory.capturing(), in_turn, torch.cuda.stream(place.aside):
         # Threads of process groups ask for events meanwhile, which other modes forbid.
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        graph.capture_begin(pool=place.pool, capture_error_mode="thread_local")
         try:
-            work()
+            work(place.beside)
             graph.capture_end()
         except (RuntimeError, GemmlabError):
             with suppress(RuntimeError):
@@ -85,14 +90,24 @@ def _captured(memory: SharedMemory, work: Callable[[], None], aside: Any, pool: 
     return graph
 
 
+class _Place(NamedTuple):
+    """The streams and the memory for graphs that are replayed on one stream, in turn."""
+
+    aside: Any
+    beside: Any
+    pool: Any
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Of the memory in which the products of captured graphs run."""
+        from gemmlab.linalg.runtime.workspaces import workspace  # imports the driver's bindings
+
+        torch_, device = framework("torch"), self.aside.device.index
+        streams = (self.aside.cuda_stream, self.beside.cuda_stream)
+        return tuple(workspace(torch_, device, stream).version for stream in streams)
+
+
 @cache
-def _place(device: Any, _stream: int) -> tuple[Any, Any]:
-    """The stream and the memory for graphs that are replayed on a stream, one after the other."""
-    return torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-
-
-def _version(aside: Any) -> int:
-    """The version of the memory in which products of captured graphs run."""
-    from gemmlab.linalg.runtime.workspaces import workspace  # imports the driver's bindings
-
-    return workspace(framework("torch"), aside.device.index, aside.cuda_stream).version
+def _place(device: Any, _stream: int) -> _Place:
+    streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
+    return _Place(*streams, torch.cuda.graph_pool_handle())

@@ -72,10 +72,14 @@ class PackedMatrix:
             self._launches = space.launcher.bind(launches)
         self.fill(array, stream)
 
-    def fill(self, array: Any, stream: int) -> None:
-        """Pack an array of the same form into the same memory, and refer to it from now on."""
+    def fill(self, array: Any, stream: int, is_clear: bool = False) -> None:
+        """Pack an array of the same form into the same memory, and refer to it from now on.
+
+        is_clear: whether the first `STATUS_BYTES` of the memory are zero.
+        """
         at = self.framework.address(array)
-        call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
+        if not is_clear:
+            call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
         with workspace(self.framework, self.descriptor.device, stream).lock:
             for launch in self._launches:
                 launch.launch(stream, (at, at, 0, 0))
@@ -110,6 +114,12 @@ class PackedMatrix:
 
     def __repr__(self) -> str:
         return f"PackedMatrix(shape={self.shape}, side={self.side!r}, precision={self.precision!r})"
+
+
+def clear_together(address: int, pitch: int, count: int, stream: int) -> None:
+    """Clear the counts of packed matrices that are `pitch` bytes apart, before `fill`."""
+    if count:
+        call(cu.cuMemsetD2D8Async, address, pitch, 0, STATUS_BYTES, count, stream)
 
 
 def _stack(descriptor: ArrayDescriptor, row: bool) -> shapes.Stack | None:

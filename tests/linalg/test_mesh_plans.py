@@ -94,14 +94,15 @@ N = 8192
         (("S1", "S0"), None, ("depth",), 0),
         (("R", "R"), None, ("everything",), 0),
         (("R", "R"), "S0", ("rows",), 0),
-        (("S0", "S0"), None, ("rows",), 15 / 16),  # in blocks first
-        (("S(1)", "S(1)"), None, ("columns",), 15 / 16),
+        (("S0", "S0"), None, ("rows",), 3 / 4),
+        (("S(1)", "S(1)"), None, ("columns",), 3 / 4),
         (("S1", "S0"), "S(0)", ("depth",), 3 / 4),
     ],
 )
 def test_the_least_is_moved(at, wanted, ways, moved):
     plan = gd.plan((N, N), (N, N), mesh=(4,), placed=at, out_placements=wanted)
-    assert plan.ways == ways and plan.moved == round(moved * 4 * N * N)
+    assert plan.ways == ways
+    assert overlap_plans.plain(plan).moved == round(moved * 4 * N * N)
     # A process that receives parts is spared most of the packing.
     spared = plan.machine.packing(N, N, N, "b") if plan.overlap and plan.overlap.parts else 0
     assert plan.total >= max(plan.communication * (plan.overlap is None), plan.product - spared)
@@ -148,8 +149,8 @@ def test_parts_travel_where_they_are_read_and_pay():
     assert not parts(shape=(64, 64))  # multiplied in float32
     assert not parts(shape=(1, 8192, 8192))
     text = str(gd.plan((8192, 8192), (8192, 8192), mesh=(4,)))
-    for words in ("all-to-all     of b", "n, turned first, of float16 parts, multiply as they arrive"):
-        assert words in text
+    words = "along n, turned first, of float16 parts, multiply as they arrive"
+    assert "all-to-all     of b" in text and words in text
 
 
 def test_a_mesh_of_one_process_moves_nothing():

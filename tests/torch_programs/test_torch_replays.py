@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmlab.distributed import replays  # noqa: E402
 
+STREAM = SimpleNamespace(device=0, cuda_stream=7, wait_stream=lambda _: None)
+
 
 class Memory:
     """Symmetric memory of which the halves are used in turn."""
@@ -30,6 +32,13 @@ class Memory:
     @contextmanager
     def capturing(self) -> Iterator[None]:
         yield
+
+
+class Place:
+    """Streams for graphs, and the version of the memory of their products."""
+
+    def __init__(self) -> None:
+        self.aside, self.beside, self.pool, self.version = STREAM, STREAM, "pool", 0
 
 
 class Graph:
@@ -52,21 +61,19 @@ class Graph:
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     found = Memory()
     monkeypatch.setattr(Graph, "memory", found, raising=False)
-    stream = SimpleNamespace(device=0, cuda_stream=7, wait_stream=lambda _: None)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: STREAM)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(replays, "_place", lambda *_: (stream, "pool"))
-    monkeypatch.setattr(replays, "_version", lambda _: found.version)
+    monkeypatch.setattr(replays, "_place", lambda *_: Place())
     monkeypatch.setattr(replays, "_known", {})
     return found
 
 
-def product(memory: Memory, name: str = "call") -> Callable[[], None]:
-    def work() -> None:
+def product(memory: Memory, name: str = "call") -> Callable[[Any], None]:
+    def work(beside: Any) -> None:
         memory.skip()
-        memory.done.append(f"{name} {memory.half}")
+        memory.done.append(f"{name} {memory.half}{' alone' * (beside is None)}")
 
     return work
 
@@ -111,7 +118,8 @@ def test_what_cannot_be_captured_is_done_as_before(
 
     monkeypatch.setattr(Graph, "capture_end", fails)
     run(memory, "x", 6)
-    assert run(memory, "x", 2) == ["call 1", "call 1", "call 0", "call 0"]  # the first of two fails
+    failed = ["call 1", "call 1", "call 0", "call 0"]
+    assert run(memory, "x", 2) == failed
     assert run(memory, "x", 3) == ["call 1", "call 0", "call 1"]
 
 
@@ -120,4 +128,9 @@ def test_a_graph_of_the_program_records_the_work(
 ) -> None:
     run(memory, "x", 8)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert run(memory, "x", 2) == ["call 1", "call 0"]
+    # Its streams are its own: the work gets none beside.
+    assert run(memory, "x", 2) == ["call 1 alone", "call 0 alone"]
+
+
+def test_work_without_a_key_is_done_each_time(memory: Memory) -> None:
+    assert run(memory, None, 9) == [f"call {(i + 1) % 2}" for i in range(9)]

@@ -52,6 +52,21 @@ def relaxed() -> Iterator[None]:
         call(cu.cuThreadExchangeStreamCaptureMode, before)
 
 
+def copy_rows(
+    addresses: tuple[int, int], pitches: tuple[int, int], shape: tuple[int, int], stream: int
+) -> None:
+    """Enqueue a copy of rows, of which `shape` is the number and the bytes.
+
+    addresses and pitches: of the target and of the source, on any GPUs.
+    """
+    copy = cu.CUDA_MEMCPY2D()
+    copy.dstMemoryType = copy.srcMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+    copy.dstDevice, copy.srcDevice = addresses
+    copy.dstPitch, copy.srcPitch = pitches
+    copy.Height, copy.WidthInBytes = shape
+    call(cu.cuMemcpy2DAsync, copy, stream)
+
+
 def load(artifact: Artifact) -> Any:
     """Load the artifact's kernel into the current context."""
     assert artifact.cubin is not None

@@ -33,18 +33,18 @@ _in_turn: set[int] = set()  # streams; see `in_turn`
 
 
 @contextmanager
-def in_turn(stream: int) -> Iterator[None]:
-    """Let graphs that record the stream, given its handle, use the stream's own workspace.
+def in_turn(*streams: int) -> Iterator[None]:
+    """Let graphs that record these streams, given as handles, use the streams' own workspaces.
 
-    They may be replayed while its `version` is the same, one after the other, and not beside other
-    work of the stream. A product needs no memory of its own then, which it would have to clear.
-    Each product must have run on the stream before.
+    They may be replayed while the `version` of these is the same, one after the other, and not
+    beside other work of the streams. A product needs no memory of its own then, which it would have
+    to clear. Each product must have run on its stream before.
     """
-    _in_turn.add(stream)
+    _in_turn.update(streams)
     try:
         yield
     finally:
-        _in_turn.discard(stream)
+        _in_turn.difference_update(streams)
 
 
 class Run(Protocol):
