@@ -196,6 +196,8 @@ class Outbox:
         self._way = self._memory.take(pieces, "", None)
         self._arrays = dict(self._way.whole)
         current, side = torch.cuda.current_stream(), self._memory.side
+        if not torch.cuda.is_current_stream_capturing():
+            self._memory.enter(current)
         side.wait_stream(current)
         with torch.cuda.stream(side):
             self._memory.reuse()
@@ -236,6 +238,7 @@ class SharedMemory:
         self._is_captured = False  # whether a graph is captured that uses its half in turn
         self._version = 0  # of the places
         self._half, self._turn, self._memory = 0, 0, None
+        self._last: Any = None  # stream of a product
         self._received: Tensor | None = None  # parts
         self._ways: dict[Any, _Way] = {}
         self._common: dict[Any, _Common] = {}  # what pieces are multiplied with
@@ -254,6 +257,12 @@ class SharedMemory:
             self._grow(layout)
             way = self._ways[key] = _Way(self, pieces, side, layout)
         return way
+
+    def enter(self, current: Any) -> None:
+        """Let the current stream wait for products on the stream of the last one."""
+        if self._last is not None and self._last != current:
+            current.wait_stream(self._last)
+        self._last = current
 
     @property
     def state(self) -> tuple[int, ...]:

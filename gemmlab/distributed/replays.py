@@ -39,6 +39,7 @@ def run(memory: SharedMemory, key: Any, work: Callable[[Any], None]) -> None:
         work(None)
         return
     current = torch.cuda.current_stream()
+    memory.enter(current)
     place = _place(current.device, current.cuda_stream)
     if key is None:
         work(place.beside)

@@ -235,3 +235,19 @@ def test_a_half_that_a_graph_uses_again_is_written_after_a_barrier(
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     run(work)
     assert passed == [1, 4]
+
+
+def test_products_on_two_streams_run_one_after_the_other(run: Any) -> None:
+    waits = []
+
+    def stream(name: str) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: waits.append((name, other)))
+
+    def work(group: Any) -> None:
+        memory, one, other = pulling.shared(group, torch.device("cpu")), stream("1"), stream("2")
+        for current in (one, one, other, one):
+            memory.enter(current)
+        if group.rank == 0:
+            assert [name for name, of in waits if of in (one, other)] == ["2", "1"]
+
+    run(work)

@@ -26,6 +26,9 @@ class Memory:
     def state(self) -> tuple[int, ...]:
         return self.version, self.half
 
+    def enter(self, current: Any) -> None:
+        assert current is STREAM
+
     def skip(self) -> None:
         self.half = 1 - self.half
 
