@@ -177,7 +177,9 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
         shard = sizes[0] * sizes[1] * pieces
         done = max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
         return done
-    adding = machine.adding(m, n, batch) + _TAIL if way.axis == "k" else 0.0
+    adding = 0.0
+    if way.axis == "k":
+        adding = machine.adding(m, n, batch) + (_TAIL if machine.operations is None else 0.0)
     if way.turned:
         return _after_turn(found, move, way)
     start, own = link.start, pieces * piece
