@@ -21,7 +21,7 @@ from typing import Any
 
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import links, overlap, overlap_plans, pulling, replays
+from gemmlab.distributed import fused, links, overlap, overlap_plans, pulling, replays
 from gemmlab.distributed.plans import Overlap
 from gemmlab.linalg import entry
 from gemmlab.problems.problem import U
@@ -41,10 +41,12 @@ TURNS, WARM = 7, 3
 # Calls in a row, as a program makes them: the host prepares one while the GPU runs another. All
 # contenders run equally long, and rest before, since GPUs lower their clocks under long load. Fewer
 # turns of a product that takes long, but the least.
-CALLS, RUN_S, REST_S = 64, 0.02, 0.03
+CALLS, RUN_S, REST_S = 1024, 0.02, 0.03
+LOAD_S = 0.2  # of a run under load, without rest
 LEAST_TURNS, LONG_S = 3, 1.0
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
 GRAPHED = "gemmlab, overlapped, in a CUDA graph"
+LOADED = "under load,"
 LAUNCHED = 1024  # products of this size take the GPUs less time than the host
 SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
 AHEAD = 20_000_000  # clocks
@@ -59,6 +61,7 @@ class Bench:
         self.device, self.path = torch.device(device), path
         self.mesh = init_device_mesh(device, (self.size,))
         self.rows: list[dict[str, Any]] = []
+        self.run_s, self.rest_s = RUN_S, REST_S
         self.machine = links.current(torch.cuda.get_device_name() if device == "cuda" else "")
         self.points: dict[str, Any] = {}  # what the machine is fitted to
         self.alone: dict[tuple[int, int, int], float] = {}  # seconds of one GPU
@@ -82,11 +85,11 @@ class Bench:
 
     # -- times
 
-    def once(self, call: Callable[[], Any], calls: int = CALLS) -> float:
+    def once(self, call: Callable[[], Any], calls: int) -> float:
         """Seconds of a call, of several in a row, on the slowest process; all start together."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-            time.sleep(REST_S)
+            time.sleep(self.rest_s)
         dist.barrier()
         if self.device.type == "cuda":
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -137,7 +140,7 @@ class Bench:
                 if turn >= WARM:
                     times[name].append(seconds)
                 elif turn:
-                    calls[name] = min(max(int(RUN_S / seconds), 1), CALLS)
+                    calls[name] = self.calls(seconds)
         m, n, k = shape
         for name in contenders:
             row: dict[str, Any] = {"case": case, "shape": shape, "by": name}
@@ -244,10 +247,14 @@ class Bench:
         """Whether a contender has been timed often enough. The same on all processes."""
         return len(times) >= LEAST_TURNS and sum(times) * calls > LONG_S
 
+    def calls(self, seconds: float) -> int:
+        """The calls in a row of a run, if one takes so long."""
+        return min(max(int(self.run_s / seconds), 1), CALLS)
+
     def typical(self, call: Callable[[], Any]) -> float:
         """The median of several runs, in seconds."""
         self.once(call, 1)
-        calls = min(max(int(RUN_S / self.once(call, 1)), 1), CALLS)
+        calls = self.calls(self.once(call, 1))
         times: list[float] = []
         while len(times) < TURNS and not self.suffices(times, calls):
             times.append(self.once(call, calls))
@@ -290,12 +297,26 @@ class Bench:
             plans[name] = plan
         contenders["torch.matmul"] = lambda: torch.matmul(x, y)
         if self.device.type == "cuda":
-            contenders["fused_all_gather_matmul, columns of b"] = self.fused(a, b)
+            columns = self.place(b, Shard(1))
+            contenders["fused_all_gather_matmul, columns of b"] = fused.gathered(x, columns)
         self.compare(f"rows·rows {n}", (n, n, n), contenders, (a, b), plans)
         self.same_bits(contenders[OVERLAPPED])
         for name in (OVERLAPPED, PLAIN):
             self.timeline(name, contenders[name])
         self.write()
+
+    def under_load(self, n: int) -> None:
+        """The product of `rows_by_rows` and that of one process, in long runs without rest."""
+        a, b = self.matrix(n, n, 1), self.matrix(n, n, 2)
+        x, y = self.place(a, Shard(0)), self.place(b, Shard(0))
+        self.run_s, self.rest_s = LOAD_S, 0.0
+        contenders: dict[str, Callable[[], Any]] = {
+            "one process": lambda: entry.product(a, b),
+            "gemmlab": partial(gd.matmul, x, y, out_placements=[Shard(0)]),
+        }
+        alone = dict(self.alone)
+        self.compare(f"{LOADED} {n}", (n, n, n), contenders)
+        self.run_s, self.rest_s, self.alone = RUN_S, REST_S, alone
 
     def in_graph(self, n: int) -> None:
         """The overlapped product of `rows_by_rows`, replayed: the host launches one graph."""
@@ -328,32 +349,6 @@ class Bench:
         return overlap.gathered_product(
             a, b, *size, group, options, parts=way.parts, turned=way.turned
         )
-
-    def fused(self, a: Tensor, b: Tensor) -> Callable[[], Any]:
-        """PyTorch's own overlapped product: it gathers rows of a, for columns of b."""
-        from torch.distributed import _symmetric_memory  # noqa: F401  # registers the operator
-
-        shard = self.place(a, Shard(0)).to_local()
-        columns = self.place(b, Shard(1)).to_local().contiguous()
-        group = self.mesh.get_group().group_name
-
-        def call() -> Any:
-            _, (part,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [columns], 0, group)
-            return DTensor.from_local(part, self.mesh, [Shard(1)], run_check=False)
-
-        return call
-
-    def fused_scatter(self, x: DTensor, y: DTensor) -> Callable[[], Any]:
-        """PyTorch's own product that is scattered while it is computed."""
-        from torch.distributed import _symmetric_memory  # noqa: F401  # registers the operator
-
-        given = x.to_local().contiguous(), y.to_local(), "sum", 0, self.mesh.get_group().group_name
-
-        def call() -> Any:
-            part = torch.ops.symm_mem.fused_matmul_reduce_scatter(*given)
-            return DTensor.from_local(part, self.mesh, [Shard(0)], run_check=False)
-
-        return call
 
     def row(self, name: str) -> dict[str, Any]:
         return next(row for row in reversed(self.rows) if row["by"] == name)
@@ -408,7 +403,7 @@ class Bench:
             }
             plans = {"gemmlab": gd.plan(x, y, out_placements=wanted)}
             if self.device.type == "cuda" and at_a == [Shard(1)]:
-                contenders["fused_matmul_reduce_scatter"] = self.fused_scatter(x, y)
+                contenders["fused_matmul_reduce_scatter"] = fused.scattered(x, y)
             self.compare(f"{name} {m}", (m, columns, k), contenders, (a, b), plans)
 
     def programs(self, n: int) -> None:
@@ -473,6 +468,8 @@ def main() -> None:
         bench.fit(asked["sizes"])
         for n in asked["sizes"]:
             bench.rows_by_rows(n)
+            if n <= SUSTAINED:  # larger ones are under load in any case
+                bench.under_load(n)
         if asked["programs"]:
             n = asked["sizes"][(len(asked["sizes"]) - 1) // 2]
             bench.other_cases(n)

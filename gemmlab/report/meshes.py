@@ -13,7 +13,7 @@ AIMS = {
     2: {4096: 80, 8192: 90, 16384: 96, 32768: 98},
     4: {4096: 60, 8192: 80, 16384: 92, 32768: 96},
 }
-_ROWS = "rows·rows "
+_ROWS, _LOADED = "rows·rows ", "under load, "
 _CONTENDERS = {
     "by hand": "all-gather, then gemmlab",
     "gemmlab": "gemmlab",
@@ -55,7 +55,7 @@ def others(records: Sequence[Measured]) -> str:
     for record in records:
         found: dict[str, dict[str, Measured]] = {}
         for row in record["rows"]:
-            if not row["case"].startswith(_ROWS):
+            if not row["case"].startswith((_ROWS, _LOADED)):
                 found.setdefault(row["case"], {})[row["by"]] = row
         for case, by in found.items():
             own = by["gemmlab"]
@@ -64,6 +64,19 @@ def others(records: Sequence[Measured]) -> str:
             cells = [_cell(own), _cell(by.get("torch.matmul")), change]
             lines.append([str(record["processes"]), case, *cells])
     return table(["GPUs", "product", "gemmlab", "`torch.matmul`", "predicted"], lines)
+
+
+def loads(records: Sequence[Measured]) -> str:
+    """The products of `speeds` in long runs."""
+    lines = []
+    for record in records:
+        found = {(row["case"], row["by"]): row for row in record["rows"]}
+        for n in AIMS[record["processes"]]:
+            alone, own = (found.get((f"{_LOADED}{n}", by)) for by in ("one process", "gemmlab"))
+            if alone and own:
+                count = str(record["processes"])
+                lines.append([count, str(n), seconds(alone["seconds"]), _cell(own)])
+    return table(["GPUs", "n", "one GPU", "gemmlab"], lines)
 
 
 def _cell(row: Measured | None) -> str:
