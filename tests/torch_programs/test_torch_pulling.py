@@ -251,3 +251,19 @@ def test_products_on_two_streams_run_one_after_the_other(run: Any) -> None:
             assert [name for name, of in waits if of in (one, other)] == ["2", "1"]
 
     run(work)
+
+
+def test_the_state_tells_the_half_and_whether_places_are_the_same(run: Any) -> None:
+    def work(group: Any) -> None:
+        memory = pulling.shared(group, torch.device("cpu"))
+        states = []
+        for rows in (6, 6, 6, 60, 6):
+            shape = (rows // SIZE, 5)
+            _, pieces = overlap._exchanged(shape, 0, rows, 1, SIZE, group.rank)
+            pulling.pull([torch.ones(shape)], pieces, group, lambda _: nullcontext())
+            states.append(memory.state)
+        first, second, again, grown, after = states
+        assert first != second and first == again
+        assert len({first, second, grown, after}) == 4  # places of the larger memory are new
+
+    run(work)
