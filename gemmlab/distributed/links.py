@@ -179,13 +179,17 @@ H100 = Machine(
     "H100",
     _on_four(
         "NVLink",
-        ((4096, 207e-6), (8192, 673e-6), (16384, 2.485e-3), (32768, 9.578e-3)),
+        ((4096, 194e-6), (8192, 667e-6), (16384, 2.504e-3), (32768, 9.518e-3)),
         "fitted to all-gathers on 4 H100",
     ),
     _NETWORK,
-    Link("NVLink, copied", 30e-6, 343e9, "fitted to copies on 4 H100"),
+    _on_four(
+        "NVLink, copied",
+        ((4096, 184e-6), (8192, 619e-6), (16384, 2.369e-3), (32768, 9.989e-3)),
+        "fitted to copies on 4 H100",
+    ),
     sustained=200e12,  # at 32768³
-    call=150e-6,
+    call=200e-6,
 )
 # On 4 H200; the host as beside the H100.
 ALL_GATHERS = ((4096, 0.23e-3), (8192, 0.68e-3), (16384, 2.6e-3), (32768, 9.5e-3))

@@ -19,9 +19,10 @@ from gemmlab.distributed.plans import Overlap, Plan, Transfer, check_shapes
 PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
 _OVERLAPPED = {"all-gather", "reduce-scatter"}
 _TURN = "all-to-all"
-# On four H100, in seconds: a barrier, and the end of a product that the next piece's cannot hide if
-# it adds to the same result.
-_BARRIER, _TAIL = 8e-6, 7e-6
+# On four H100, in seconds: a barrier; what a copy takes besides its bytes; what the product of a
+# piece takes besides, and more if the next one adds to the same result.
+_BARRIER, _COPY, _PIECE, _TAIL = 16e-6, 1e-6, 5e-6, 28e-6
+SURE = 0.95  # of the time without overlap; predictions are not exact enough for smaller gains
 
 
 def overlapped(found: Plan, overlap: bool | None) -> Plan:
@@ -31,7 +32,7 @@ def overlapped(found: Plan, overlap: bool | None) -> Plan:
     best = found
     for candidate in overlapping(found):
         forced = overlap is True and best.overlap is None
-        if candidate.total < best.total or forced:
+        if forced or candidate.total < best.total * (SURE if best is found else 1):
             best = candidate
     return best
 
@@ -183,10 +184,12 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     if way.turned:
         return _after_turn(found, move, way)
     start, own = link.start, pieces * piece
-    if way.parts:  # mine are packed before any travels
-        packing = pieces * machine.packing(*sizes, way.what)
-        start, piece = start + packing, machine.product(*sizes, packed="ab")
-        own = packing + pieces * piece
+    if way.parts:  # mine are packed before any travels; meanwhile, the other operand
+        start += pieces * machine.packing(*sizes, way.what)
+        m, n, k, _ = found.local
+        other = machine.packing(m, n, k, {"a": "b", "b": "a"}[way.what])
+        travel, piece = travel + _COPY, machine.product(*sizes, packed="ab")
+        own = max(start, other) + pieces * piece
     done = own + (pieces - 1) * adding  # while the first of the others travel
     for i in range(1, steps - pieces + 1):
         done = max(done, start + i * travel) + piece + adding
@@ -198,13 +201,15 @@ def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
     machine, count, pieces = found.machine, found.mesh[way.dimension], way.pieces
     link, sizes = machine.pieces(found.mesh, way.dimension), _piece(found, way)
     travel = move.size / ((count - 1) * pieces) / link.rate
-    piece, packing = machine.product(*sizes, packed="ab"), machine.packing(*sizes, way.what)
+    turn = travel * (count - 1) / count + (count - 1) * _COPY
+    piece = machine.product(*sizes, packed="ab") + _PIECE
+    packing = machine.packing(*sizes, way.what)
     other = {"a": "b", "b": "a"}[way.what]
     now, done = 0.0, machine.packing(*sizes, other)  # meanwhile
     for _ in range(pieces):
-        now += _BARRIER + travel * (count - 1) / count + packing
+        now += turn + _BARRIER + packing
         done = max(done, now) + piece
     now += _BARRIER
     for i in range(1, (count - 1) * pieces + 1):
-        done = max(done, now + i * travel) + piece
-    return done
+        done = max(done, now + i * (travel + _COPY)) + piece
+    return done + _TAIL

@@ -20,7 +20,7 @@ from functools import lru_cache
 from gemmlab.core import figures
 from gemmlab.distributed import placements
 from gemmlab.distributed.links import ITEM, Link, Machine
-from gemmlab.distributed.overlap_plans import overlapped
+from gemmlab.distributed.overlap_plans import SURE, overlapped
 from gemmlab.distributed.placements import PARTIAL, REPLICATE, Placement, Placements, Way
 from gemmlab.distributed.plans import Plan, Transfer, check_shapes, sizes
 
@@ -67,14 +67,17 @@ def _plan(
             candidate = candidate if wanted is None else overlapped(candidate, overlap)
             found[candidate.ways] = candidate
 
+    least = min(candidate.total for candidate in found.values())
+
     def rank(candidate: Plan) -> tuple[float, ...]:
         changed = sum(
             x != y for x, y in zip(at_a + at_b, candidate.at_a + candidate.at_b, strict=True)
         )
         if wanted is None:
             return candidate.communication + _pending(candidate), changed, candidate.product
-        # Small products all take the time of the host.
-        return candidate.total, candidate.communication + candidate.product, changed
+        if candidate.total * SURE < least:  # nothing moves for a gain that is not sure
+            return 0, candidate.communication + candidate.product, changed
+        return 1, candidate.total, changed
 
     ranked = sorted(found.values(), key=rank)[:2]
     best, *others = [overlapped(plan, overlap) if wanted is None else plan for plan in ranked]
