@@ -21,7 +21,7 @@ from typing import Any
 
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import fused, links, overlap, overlap_plans, pulling, replays
+from gemmlab.distributed import fused, links, overlap, overlap_plans, replays, symmetric
 from gemmlab.distributed.plans import Overlap
 from gemmlab.linalg import entry
 from gemmlab.problems.problem import U
@@ -203,7 +203,7 @@ class Bench:
         gathers, copies, n = list[links.Point](), list[links.Point](), max(sizes)
         group = self.mesh.get_group()
         is_gpu = self.device.type == "cuda"
-        pulls = self.size > 1 and is_gpu and pulling.shares_memory(group, self.rank)
+        pulls = self.size > 1 and is_gpu and symmetric.shares_memory(group, self.rank)
         for size in sizes:
             shard = self.matrix(-(-size // self.size), size, 1)
             whole = shard.new_empty(self.size * shard.shape[0], size)
@@ -212,7 +212,7 @@ class Bench:
             gathers.append((moved, seconds))
             if pulls:
                 pieces = partial(overlap.gathered, shard, 0, whole.shape[0], 1, group)
-                memory, key = pulling.shared(group, shard.device), ("copies", shard.data_ptr())
+                memory, key = symmetric.shared(group, shard.device), ("copies", shard.data_ptr())
                 replayed = partial(replays.run, memory, key, partial(_consume, pieces))
                 copies.append((moved, self.typical(replayed)))
         link, copied = self.machine.inside, self.machine.copies

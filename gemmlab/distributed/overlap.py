@@ -18,8 +18,9 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import pulling, replays
-from gemmlab.distributed.pulling import Arrival, Piece, Pieces, Place
+from gemmlab.distributed import pulling, replays, symmetric
+from gemmlab.distributed.pulling import Arrival
+from gemmlab.distributed.symmetric import Piece, Pieces, Place
 from gemmlab.errors import (
     CompileError,
     GemmlabError,
@@ -160,7 +161,7 @@ def gathered_product(
     depth = b.shape[-2] if what == "a" else a.shape[-1]
     if not (length if axis == "k" else depth):
         return out.zero_()
-    pulls = a.is_cuda and pulling.shares_memory(group, a.get_device())
+    pulls = a.is_cuda and symmetric.shares_memory(group, a.get_device())
     choice = None
     if parts and pulls and a.dim() == b.dim() == 2:
         sizes = {"m": rows, "n": columns, "k": depth}
@@ -173,7 +174,7 @@ def gathered_product(
         if rows * columns * depth < _LONG:
             addresses = tuple((x.data_ptr(), x.shape, x.stride()) for x in (a, b, out))
             key = gather.form, addresses, tuple(options.values())
-        replays.run(pulling.shared(group, a.device), key, work)
+        replays.run(symmetric.shared(group, a.device), key, work)
     else:
         work(None)
     return out
@@ -274,7 +275,7 @@ def scattered_product(
     shape = (*stack, a.shape[-2], b.shape[-1])
     cuts, pieces = _scattered(shape, position, count, size, me)
     outbox: pulling.Outbox | _Outbox
-    if a.is_cuda and pulling.shares_memory(group, a.get_device()):
+    if a.is_cuda and symmetric.shares_memory(group, a.get_device()):
         outbox = pulling.Outbox(pieces, group, a.device, recorded)
     else:
         outbox = _Outbox(pieces, group, a)
@@ -390,7 +391,7 @@ def gathered(
         other = 2 * shard.dim() - 3 - axis
         shape[other] = depth
     cuts, pieces = _exchanged(tuple(shape), axis, length, count, size, me)
-    pulls = shard.is_cuda and pulling.shares_memory(group, shard.get_device())
+    pulls = shard.is_cuda and symmetric.shares_memory(group, shard.get_device())
     mine: list[Tensor] | pulling.Turn
     with communicating("an all-gather in pieces"):
         if depth:

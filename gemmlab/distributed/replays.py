@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed.pulling import SharedMemory
+from gemmlab.distributed.symmetric import SharedMemory
 from gemmlab.errors import GemmlabError
 from gemmlab.linalg.frameworks import framework
 

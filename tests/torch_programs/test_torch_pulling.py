@@ -15,9 +15,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.distributed import _symmetric_memory as symmetric  # noqa: E402
+from torch.distributed import _symmetric_memory as torch_symmetric  # noqa: E402
 
-from gemmlab.distributed import overlap, pulling  # noqa: E402
+from gemmlab.distributed import overlap, pulling, symmetric  # noqa: E402
 
 SIZE = 3
 
@@ -74,8 +74,8 @@ def run(monkeypatch: pytest.MonkeyPatch, world: World) -> Callable[[Callable[[An
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
-    monkeypatch.setattr(symmetric, "empty", torch.empty)
-    monkeypatch.setattr(symmetric, "rendezvous", world.rendezvous)
+    monkeypatch.setattr(torch_symmetric, "empty", torch.empty)
+    monkeypatch.setattr(torch_symmetric, "rendezvous", world.rendezvous)
     options = SimpleNamespace(_timeout=timedelta(seconds=7))
 
     def runs(work: Callable[[Any], None]) -> None:
@@ -123,8 +123,8 @@ CHOICE: Any = object()
 def test_every_process_gets_every_piece(
     run: Any, axis: int, choice: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulling, "_matrix", Parts)
-    monkeypatch.setattr(pulling, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
+    monkeypatch.setattr(symmetric, "_matrix", Parts)
+    monkeypatch.setattr(symmetric, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
 
     def work(group: Any) -> None:
         # The second length needs more memory; then both come in turn.
@@ -162,8 +162,8 @@ def check_pieces(arrivals: Any, whole: Any, axis: int, cuts: Any, me: int) -> No
 def test_shards_of_the_depth_become_pieces_of_the_whole_depth(
     run: Any, axis: int, choice: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulling, "_matrix", Parts)
-    monkeypatch.setattr(pulling, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
+    monkeypatch.setattr(symmetric, "_matrix", Parts)
+    monkeypatch.setattr(symmetric, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
 
     def work(group: Any) -> None:
         me = group.rank
@@ -244,7 +244,7 @@ def test_products_on_two_streams_run_one_after_the_other(run: Any) -> None:
         return SimpleNamespace(wait_stream=lambda other: waits.append((name, other)))
 
     def work(group: Any) -> None:
-        memory, one, other = pulling.shared(group, torch.device("cpu")), stream("1"), stream("2")
+        memory, one, other = symmetric.shared(group, torch.device("cpu")), stream("1"), stream("2")
         for current in (one, one, other, one):
             memory.enter(current)
         if group.rank == 0:
@@ -255,7 +255,7 @@ def test_products_on_two_streams_run_one_after_the_other(run: Any) -> None:
 
 def test_the_state_tells_the_half_and_whether_places_are_the_same(run: Any) -> None:
     def work(group: Any) -> None:
-        memory = pulling.shared(group, torch.device("cpu"))
+        memory = symmetric.shared(group, torch.device("cpu"))
         states = []
         for rows in (6, 6, 6, 60, 6):
             shape = (rows // SIZE, 5)

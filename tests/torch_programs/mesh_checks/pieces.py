@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 import gemmlab
 import gemmlab.distributed as gd
-from gemmlab.distributed import overlap, pulling
+from gemmlab.distributed import overlap, symmetric
 from gemmlab.errors import StateError
 from mesh_checks.common import Mesh, U, check, matrix, placed, refused
 
@@ -97,7 +97,7 @@ def parts_travel(mesh: Mesh, _: Mesh | None) -> None:
             shard = (x if what == "a" else y).chunk(size, position)[me]
             x, y = (shard, y) if what == "a" else (x, shard)
             options = {"alpha": None, "precision": precision}
-            memory = pulling.shared(group, shard.device)
+            memory = symmetric.shared(group, shard.device)
             memory._ways.clear()
             for _turn in range(8):  # the last ones are replayed
                 found = overlap.gathered_product(
