@@ -24,6 +24,7 @@ from gemmlab.timing import (
     roles,
     sample,
 )
+from gemmlab.timing import warps as warps_of
 from gemmlab.timing.sample import Load
 
 H200 = timing.model("H200")
@@ -313,7 +314,51 @@ def test_a_pace_is_stretched_by_the_iterations_that_inner_loops_lack():
 
     whole = path.Span(0, 6, 10, 0, [outer(0), outer(3)])
     assert extrapolation.duration(whole, times, offsets, {}) == pytest.approx(600)
-    assert extrapolation.duration(whole, times, offsets, {0: 30.0}) == pytest.approx(600)
+    pace = extrapolation.Pace(30, since=30, done=1)
+    assert extrapolation.duration(whole, times, offsets, {0: pace}) == pytest.approx(600)
+
+
+def test_a_pace_is_that_of_all_warps_though_the_oldest_run_ahead():
+    """Two warps, of which the first runs three times as fast until it ends its path. Together they
+    end an iteration every 75 cycles: 100 iterations of each take 15000."""
+    steps = [path.Span(i, i + 1) for i in range(4)]
+    way = path.Path([0] * 4, path.Span(0, 4, inner=[path.Span(0, 4, 100, 0, steps)]))
+    warps = [
+        warps_of.Warp([], warps_of.Block(0), 0, 0, 0, times=times)
+        for times in ([0, 100, 200, 300, 400], [0, 300, 600, 700, 800])
+    ]
+    known = [(way, list(range(5)))] * 2
+    paces = extrapolation.paces(known, warps)
+    for warp in warps:
+        found = extrapolation.duration(way.whole, warp.times, range(5), paces)
+        assert found == pytest.approx(15000, rel=0.02)
+
+
+COPIED = """
+extern "C" __global__ void f(const float *x, float *y) {
+  __shared__ float s[1024];
+  for (int i = 0; i < 64; i++) {
+    const unsigned to = __cvta_generic_to_shared(s + threadIdx.x * STRIDE % 1024);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(x + threadIdx.x));
+    asm volatile("cp.async.wait_all;" ::: "memory");
+  }
+  __syncthreads();
+  y[threadIdx.x] = s[threadIdx.x];
+}
+"""
+
+
+def test_bank_conflicts_of_copies_into_shared_memory_cost_time():
+    """32 lanes write to one bank: 32 wavefronts for each of the 8 warps' 64 copies."""
+    found = []
+    for stride in ("1", "32"):
+        kernel = gemmlab.load(COPIED.replace("STRIDE", stride), arch=H200.target)
+        args = [np.zeros(256, np.float32), np.zeros(256, np.float32)]
+        found.append(timing.predict(kernel, (132, 1, 1), (256, 1, 1), args, 0, H200))
+    without, conflicts = found
+    unit = "the load and store unit"
+    busy = conflicts.busy[unit] * conflicts.cycles
+    assert busy > 32 * 8 * 64 > 10 * without.busy[unit] * without.cycles
 
 
 def test_sampled_blocks_do_not_keep_a_distance_that_tasks_can_have():

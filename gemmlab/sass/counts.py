@@ -150,6 +150,8 @@ def _copies(code: Code, block: Block, lines: Lines, places: Places) -> dict[int,
 
 
 def _is_one_to_one(root: str, line: PtxLine) -> bool:
+    if line.root == "wmma":  # becomes several loads or products
+        return False
     return root in FIXED_ROOTS or (root in SIMPLE_ROOTS and line.root in SIMPLE_PTX)
 
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from gemmlab.timing.instructions import Op
 from gemmlab.timing.path import Loop, Path, Span
 from gemmlab.timing.warps import Warp
 
-_WINDOW = 0.25  # of the iterations on the paths, at least, of which a pace is the mean
 LEAST = 4  # iterations of a loop on a path, at least
+
+
+@dataclass(frozen=True)
+class Pace:
+    """cycles: per iteration of a warp, while all run. done: iterations of a warp by the time
+    `since`, on average."""
+
+    cycles: float
+    since: float
+    done: float
+
 
 Known = tuple[Path, list[int]]  # a path, and the position of each of its blocks among its steps
 
@@ -66,35 +79,33 @@ def _iterations(loop: Loop, ops: Sequence[Sequence[Op]], most_steps: float) -> d
     return most
 
 
-def paces(known: Sequence[Known], warps: Sequence[Warp]) -> dict[int, float]:
-    """Return cycles per iteration of a warp, for the outermost loops, while all warps run.
+def paces(known: Sequence[Known], warps: Sequence[Warp]) -> dict[int, Pace]:
+    """Return the paces of the outermost loops that lack iterations, by head.
 
-    The warps of the oldest block run ahead, so the pace is that at which all together end
-    iterations, from when the last has ended its first until the first has ended its last.
+    The warps of the oldest block run ahead of the others, which may not have ended one iteration
+    when the first warp has ended its last. So a pace is that of all together, with the parts of
+    iterations, from when the first warp has ended its first until one has ended its last.
     """
     ends: dict[int, list[list[float]]] = {}
     for (path, offsets), warp in zip(known, warps, strict=True):
         times = warp.times
         for span in path.whole.inner:
             if len(span.iterations) < span.trips:
-                ends.setdefault(span.head, []).append(
-                    [times[min(offsets[x.last], len(times) - 1)] for x in span.iterations]
-                )
+                places = [span.first, *(x.last for x in span.iterations)]
+                row = [times[min(offsets[x], len(times) - 1)] for x in places]
+                ends.setdefault(span.head, []).append(row)
     found = {}
     for head, rows in ends.items():
-        first, last = max(row[0] for row in rows), min(row[-1] for row in rows)
-        every = sorted(t for row in rows for t in row)
-        done = sum(first < t <= last for t in every)
-        if done < _WINDOW * len(every):  # warps are far apart
-            first, last = every[len(every) // 4], every[3 * len(every) // 4]
-            done = sum(first < t <= last for t in every)
-        if done:
-            found[head] = (last - first) / done * len(rows)
+        window = min(row[1] for row in rows), min(row[-1] for row in rows)
+        before, after = np.mean([np.interp(window, row, range(len(row))) for row in rows], axis=0)
+        if after > before:
+            cycles = (window[1] - window[0]) / (after - before)
+            found[head] = Pace(float(cycles), window[0], float(before))
     return found
 
 
 def duration(
-    span: Span, times: Sequence[float], offsets: Sequence[int], known: dict[int, float]
+    span: Span, times: Sequence[float], offsets: Sequence[int], known: dict[int, Pace]
 ) -> float:
     """Return the cycles of a warp in a part of its path, with the iterations that were left out.
 
@@ -112,10 +123,9 @@ def duration(
     missing = span.trips - len(span.iterations)
     each = [duration(x, times, offsets, known) for x in span.iterations]
     if missing and span.head in known:
-        simulated = [at(x.last) - at(x.first) for x in span.iterations]
         # A pace is that of iterations whose inner loops lack iterations, too.
-        stretched = sum(each) / max(1.0, sum(simulated))
-        between = at(span.iterations[-1].last) - at(span.first) - sum(simulated)
-        return sum(each) + between + missing * known[span.head] * stretched
+        stretched = sum(each) / max(1.0, sum(at(x.last) - at(x.first) for x in span.iterations))
+        pace = known[span.head]
+        return stretched * (pace.since - at(span.first) + (span.trips - pace.done) * pace.cycles)
     steady = each[len(each) // 3 : -1] if len(each) > 3 else each
     return sum(each) + missing * sum(steady) / len(steady)

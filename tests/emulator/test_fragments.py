@@ -1,13 +1,17 @@
 """wmma: every shape, type and layout against NumPy; strides; uniform fragments."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from machine import TIERS, needs_native
 from snippets import HEADER, ptx
 
+import gemmlab
 from gemmlab.emulator import run
 from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS, make
 from gemmlab.errors import OutOfBoundsError, UnsupportedInstructionError
+from gemmlab.sass.machine import disassemble
 
 RNG = np.random.default_rng(0)
 REGISTER = {"f32": "f32", "s32": "b32", "f64": "f64"}
@@ -95,6 +99,31 @@ def test_tiers_count_alike(stride, space, column_major):
             result = run(ptx(body, ["u64"]), "k", (1, 1, 1), (32, 1, 1), [x], tier=tier)
             found.append((x.tobytes(), result.counters))
         assert found[0] == found[1]
+
+
+COLUMNS = ("col", "row", "col", "col")
+ROWS = ("row", "col", "row", "row")
+
+
+@pytest.mark.parametrize(
+    ("shape", "type_", "sum_", "layouts"),
+    [
+        ((16, 16, 16), "f16", "f32", ROWS),
+        ((16, 16, 16), "bf16", "f32", COLUMNS),
+        ((32, 8, 16), "s8", "s32", COLUMNS),
+        ((8, 32, 16), "f16", "f32", ROWS),
+        ((8, 8, 4), "f64", "f64", COLUMNS),
+    ],
+)
+def test_a_lane_accesses_memory_as_often_as_in_machine_code(shape, type_, sum_, layouts):
+    text = kernel(shape, type_, sum_, layouts)
+    arrays = [np.zeros(8192, np.uint8) for _ in range(4)]
+    done = run(text, "k", (1, 1, 1), (32, 1, 1), arrays, tier="numpy")
+    code = done.program.function.instructions
+    emulated = {code[i].line: site.requests for (i, _), site in done.tally.sites.items()}
+    artifact = gemmlab.load(text)
+    machine = disassemble(artifact.cubin, artifact.entry).instructions
+    assert emulated == Counter(i.line for i in machine if i.root in ("LDG", "STG", "LD", "ST"))
 
 
 def laid_out(array, layout):

@@ -136,7 +136,7 @@ WMMA = [
 @pytest.mark.slow
 def test_wmma(shape: tuple[int, int, int], types: tuple[str, str, str, str]) -> None:
     (m, n, k), (d, a, _, c) = shape, types
-    product = Product(m, n, k, *types, is_wmma=True)
+    product = Product(m, n, k, *types, wmma="row.col")
     counts = [product.registers(x) for x in "dabc"]
     if a == "f16":
         counts[1:3] = 8, 8

@@ -93,6 +93,33 @@ def test_a_loop_that_ptxas_unrolled_altogether_loads_as_often_as_the_ptx():
     assert counters["smsp__inst_executed_op_shared_st.sum"] == 2 * 4
 
 
+# Each wmma.mma becomes two HMMA, and each load of A and B four LDG: no copies of the loop.
+WMMA = """\
+#include <mma.h>
+using namespace nvcuda::wmma;
+extern "C" __global__ void k(const half* a, const half* b, float* c, int k) {
+  fragment<matrix_a, 16, 16, 16, half, row_major> left;
+  fragment<matrix_b, 16, 16, 16, half, col_major> right;
+  fragment<accumulator, 16, 16, 16, float> sum;
+  fill_fragment(sum, 0.0f);
+  for (int i = 0; i < k; i += 16) {
+    load_matrix_sync(left, a + i, k);
+    load_matrix_sync(right, b + i, k);
+    mma_sync(sum, left, right, sum);
+  }
+  store_matrix_sync(c, sum, 16, mem_row_major);
+}
+"""
+
+
+def test_a_product_that_becomes_two_instructions_is_no_unrolled_loop():
+    artifact = compile_cuda(WMMA)
+    args = [*(np.zeros(16 * 256, np.float16) for _ in range(2)), np.zeros(256, np.float32), 256]
+    run = gemmlab.emulate(artifact, grid=1, block=32, args=args)
+    counters = sass.analyse(artifact, run).counters
+    assert counters["smsp__inst_executed_op_global_ld.sum"] == 256 // 16 * 8
+
+
 def test_what_cannot_be_counted_says_why(monkeypatch, tmp_path):
     launch = LAUNCHES["rolled"]
     artifact, run = launch.artifact(), launch.run()

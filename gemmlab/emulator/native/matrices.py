@@ -143,7 +143,8 @@ class Fragments:
         saturate: bool,
     ) -> list[Value]:
         rows, columns, s = of[0].rows, of[0].columns, shape
-        product = Product(rows, columns, s.k, s.d, s.a, s.b, s.c, True, saturate)
+        layouts = ".".join("row" if f.is_row_major else "col" for f in of[1:3])
+        product = Product(rows, columns, s.k, s.d, s.a, s.b, s.c, layouts, saturate)
         return multiply(self.m, product, a, b, c)
 
     def load(
@@ -155,10 +156,12 @@ class Fragments:
         stride: Any,
         mask: Lanes | None,
     ) -> list[Value]:
-        """Load element by element, which yields the same counts as the NumPy tier."""
+        """Load run by run, which yields the same counts as the NumPy tier."""
         address = self._checked(of, access, address, stride, mask)
         found = [
-            space.load(access, address + x, mask)[0] for x in self._offsets(of, stride, address)
+            element
+            for x in self._offsets(of, stride, address)
+            for element in space.load(access, address + x, mask)
         ]
         places = [found[k % of.count] for k in range(of.registers * of.per_register)]
         if of.per_register == 1:
@@ -184,12 +187,16 @@ class Fragments:
     ) -> None:
         address = self._checked(of, access, address, stride, mask)
         offsets = self._offsets(of, stride, address)
-        for k, offset in enumerate(offsets):
+        values = []
+        for k in range(of.count):
             value = self.m.value(registers[k // of.per_register])
             if of.per_register > 1:
                 shift = np.uint32(8 * of.dtype.itemsize * (k % of.per_register))
                 value = (value >> shift).astype(of.dtype)
-            space.store(access, address + offset, (value,), mask)
+            values.append(value)
+        runs = [tuple(values[k : k + of.together]) for k in range(0, of.count, of.together)]
+        for run, offset in zip(runs, offsets, strict=True):
+            space.store(access, address + offset, run, mask)
 
     def _checked(
         self, of: Fragment, access: Access, address: Any, stride: Any, mask: Lanes | None

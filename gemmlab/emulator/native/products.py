@@ -8,6 +8,7 @@ the elements of D that it holds; for each k, two shuffles fetch the factors from
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -56,14 +57,19 @@ class Product:
     a: str
     b: str
     c: str
-    is_wmma: bool = False  # registers have the layout of tensor_cores/fragments.py
+    # of wmma: A and B in memory, such as "row.col". Registers have the layout of
+    # tensor_cores/fragments.py.
+    wmma: str = ""
     saturates: bool = False
     negates: bool = False  # computes C − A·B
 
     def count(self, matrix: str) -> int:
         """Return the number of elements per lane."""
-        rows, columns = {"a": (self.m, self.k), "b": (self.k, self.n)}.get(matrix, (self.m, self.n))
-        return rows * columns // WARP
+        return math.prod(self.size(matrix)) // WARP
+
+    def size(self, matrix: str) -> tuple[int, int]:
+        """Return the rows and columns of a matrix."""
+        return {"a": (self.m, self.k), "b": (self.k, self.n)}.get(matrix, (self.m, self.n))
 
     def type_of(self, matrix: str) -> str:
         return {"a": self.a, "b": self.b, "c": self.c, "d": self.d}[matrix]
@@ -94,9 +100,12 @@ class Product:
         """Return the place of each element of a matrix, from the NumPy tier's layout."""
         count, per = self.count(matrix), per_register(self.type_of(matrix))
         numbers = np.arange(count * WARP).reshape(count, WARP)  # by element, lane
-        if self.is_wmma:
-            columns = self.k if matrix == "a" else self.n
-            cells = fragments.arrange(numbers.T[None], columns)
+        if self.wmma:
+            is_row_major = matrix in "cd" or self.wmma.split(".")["ab".index(matrix)] == "row"
+            f = fragments.Fragment(
+                matrix, *self.size(matrix), self.type_of(matrix), 0, is_row_major
+            )
+            cells = fragments.arrange(numbers.T[None], f)
         else:
             registers = numbers.reshape(-1, 1, per, 8, 4).transpose(0, 1, 3, 4, 2)
             if matrix in "cd":

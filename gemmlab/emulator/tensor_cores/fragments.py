@@ -1,10 +1,13 @@
 """wmma: matrix products on fragments with an opaque register layout (PTX ISA, "Warp-level Matrix
 Instructions: wmma").
 
-PTX does not define which lane holds which element, so programs cannot depend on it. In the
-emulator, lane l holds the n elements n·l to n·l + n - 1 of the row-major matrix; if a fragment has
-more than n register positions, the elements repeat. Each element is loaded and stored separately,
-so the byte counts match hardware but the request counts do not.
+PTX does not define which lane holds which element, so programs cannot depend on it. The emulator
+has the layout of the machine code of sm_80 and later, which is that of mma.sync (`matrices.py`): a
+lane holds runs of elements along k, or along a row of C and D. Two differences let a run be one
+access more often: 16-bit elements of A and B run along memory, as the machine code transposes them
+after the load, and for m8n32 it computes the transposed product. A run that is not contiguous takes
+an access per element. From shared memory, hardware may load several runs in one request.
+If a fragment has more register positions than elements, the elements repeat.
 """
 
 from __future__ import annotations
@@ -26,13 +29,31 @@ from gemmlab.errors import EmulationError, MisalignedAddressError
 
 @dataclass(frozen=True)
 class Fragment:
-    """A matrix operand distributed over the registers of a warp."""
+    """A matrix operand distributed over the registers of a warp. matrix: "a", "b", "c" or "d"."""
 
+    matrix: str
     rows: int
     columns: int
     type_: str
     registers: int  # per lane
     is_row_major: bool = True  # in memory
+
+    @property
+    def run(self) -> int:
+        """Consecutive elements of a lane."""
+        return self.per_register if self.matrix in "ab" else 2
+
+    @property
+    def runs_down(self) -> bool:
+        """Whether runs are parts of columns."""
+        if self.matrix in "cd":
+            return self.columns > self.rows
+        return not self.is_row_major if BITS[self.type_] == 16 else self.matrix == "b"
+
+    @property
+    def together(self) -> int:
+        """Elements of an access: a run if it is contiguous in memory."""
+        return self.run if self.is_row_major != self.runs_down else 1
 
     @property
     def count(self) -> int:
@@ -70,14 +91,16 @@ class Fragment:
 
     @property
     def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each element of a lane: its row, and its place in the row, per lane. If the matrix is
-        column-major in memory: its column, and its place in the column."""
-        index = np.arange(WARP) * self.count
-        found = [np.divmod(index + k, self.columns) for k in range(self.count)]
+        """For each access of a lane: the row and the place in the row of its first element, per
+        lane. If the matrix is column-major in memory: its column, and its place in the column."""
+        lanes = np.arange(WARP * self.count).reshape(1, WARP, -1)
+        numbers = arrange(lanes, self)[..., 0]
+        order = np.argsort(numbers, axis=None).reshape(WARP, self.count)[:, :: self.together]
+        found = [np.divmod(x, self.columns) for x in order.T]
         return found if self.is_row_major else [(column, row) for row, column in found]
 
     def offsets(self, stride: Value) -> list[np.ndarray]:
-        """Byte offsets of each lane's elements from the start of the matrix, one array per element.
+        """Byte offsets of each lane's accesses from the start of the matrix, one array per access.
 
         stride: in elements, between rows (between columns if column-major).
         """
@@ -94,7 +117,9 @@ def load(
     """
     _check_alignment(f, space.chunk, access, address, stride, mask)
     found = [
-        space.load(access, address + x.astype(address.dtype), mask)[0] for x in f.offsets(stride)
+        element
+        for x in f.offsets(stride)
+        for element in space.load(access, address + x.astype(address.dtype), mask)
     ]
     places = [found[k % f.count] for k in range(f.registers * f.per_register)]
     if f.per_register == 1:
@@ -122,8 +147,9 @@ def store(
     whole = [np.ascontiguousarray(np.broadcast_to(three_axes(r), extent.shape)) for r in registers]
     parts = [r.view(f.dtype).reshape(*extent.shape, -1) for r in whole]
     values = [part[..., k] for part in parts for k in range(part.shape[-1])]
-    for value, offset in zip(values[: f.count], f.offsets(stride), strict=True):
-        space.store(access, address + offset.astype(address.dtype), (value,), mask)
+    runs = [tuple(values[k : k + f.together]) for k in range(0, f.count, f.together)]
+    for run, offset in zip(runs, f.offsets(stride), strict=True):
+        space.store(access, address + offset.astype(address.dtype), run, mask)
 
 
 def _check_alignment(
@@ -159,20 +185,29 @@ def mma(
     left = _matrix(of_a, a, extent).transpose(1, 0, 2)[:, :, None]  # (k, m, 1, warps)
     right = _matrix(of_b, b, extent)[:, None]  # (k, 1, n, warps)
     result = multiply(shape, left, right, _matrix(of_c, c, extent), saturate)
-    lanes = result.reshape(WARP, of_d.count, -1).transpose(2, 0, 1)
-    words = np.ascontiguousarray(lanes).view(of_d.register_dtype)
+    words = np.ascontiguousarray(scatter(result, of_d)).view(of_d.register_dtype)
     return [words[..., k].reshape(extent.shape) for k in range(of_d.registers)]
 
 
 def _matrix(f: Fragment, registers: Sequence[Value], extent: Extent) -> np.ndarray:
     """The matrix in a fragment: (rows, columns, warps), float64 or int64."""
     parts = [elements(r, f.type_, extent).reshape(-1, WARP, f.per_register) for r in registers]
-    return arrange(np.concatenate(parts, axis=2)[..., : f.count], f.columns)
+    return arrange(np.concatenate(parts, axis=2)[..., : f.count], f)
 
 
-def arrange(elements: np.ndarray, columns: int) -> np.ndarray:
+def arrange(elements: np.ndarray, f: Fragment) -> np.ndarray:
     """The elements of each lane, (warps, 32, count), as a matrix (rows, columns, warps).
 
     A rule of both tiers; see matrices.arrange_operand.
     """
-    return elements.transpose(1, 2, 0).reshape(-1, columns, len(elements))
+    long = f.columns if f.runs_down else f.rows  # the axis across runs
+    parts = elements.reshape(-1, 8, 4, f.count * 8 // (long * f.run), long // 8, f.run)
+    cells = parts.transpose(4, 1, 3, 2, 5, 0).reshape(long, -1, len(elements))
+    return cells.swapaxes(0, 1) if f.runs_down else cells
+
+
+def scatter(matrix: np.ndarray, f: Fragment) -> np.ndarray:
+    """The elements of each lane, (warps, 32, count), of an accumulator (rows, columns, warps)."""
+    cells = matrix.swapaxes(0, 1) if f.runs_down else matrix
+    parts = cells.reshape(len(cells) // 8, 8, -1, 4, f.run, matrix.shape[2])
+    return parts.transpose(5, 1, 3, 2, 0, 4).reshape(-1, WARP, f.count)

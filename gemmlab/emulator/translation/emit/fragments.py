@@ -62,8 +62,8 @@ def emit_multiply(t: Translator, i: Instruction) -> None:
         t.unsupported()
     fragments = (
         make(m, n, d, "d"),
-        make(m, k, a, "a"),
-        make(k, n, b, "b"),
+        make(m, k, a, "a", words[2] == "row"),
+        make(k, n, b, "b", words[3] == "row"),
         make(m, n, c, "c"),
     )
     lists = [_items(o) for o in i.operands]
@@ -83,7 +83,7 @@ def make(rows: int, columns: int, type_: str, which: str, is_row_major: bool = T
     """Return the fragment of matrix "a", "b", "c" or "d"."""
     in_registers = rows * columns * BITS[type_] // (32 * max(BITS[type_], 32))
     registers = F16_REGISTERS if type_ == "f16" and which in "ab" else in_registers
-    return Fragment(rows, columns, type_, registers, is_row_major)
+    return Fragment(which, rows, columns, type_, registers, is_row_major)
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
@@ -117,7 +117,7 @@ def _memory(
     """Return the space, access, address and stride in elements."""
     words = [*i.modifiers[6:-1], f"b{8 * f.dtype.itemsize}"]
     space, where, _, _, offset = memory_operand(t, memory, words)
-    access = t.access(f.dtype, 1, offset)
+    access = t.access(f.dtype, f.together, offset)
     stride = t.constant(np.uint32(f.columns if f.is_row_major else f.rows))
     if len(i.operands) == 3:
         stride = t.value(i.operands[2], U32)
