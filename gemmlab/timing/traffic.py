@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict
 
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
@@ -22,8 +22,10 @@ _STAYS = 0.8  # of L2's capacity, all data of a launch that need not reach devic
 class Sources:
     """Where the sectors that miss in L1 come from.
 
-    If the inputs fit in L2, each sector comes from device memory once. If not, it comes once per
-    wave of blocks, which run at the same time. All blocks that ask for it then wait for it.
+    A multiprocessor that misses a sector for the second time finds it in L2. A buffer stays in L2 if
+    it fits there together with what a wave of blocks, which run at the same time, reads of the
+    others and writes; each of its sectors then comes from device memory once. Of other buffers, a
+    sector comes once per wave. All blocks that ask for it then wait for it.
     """
 
     def __init__(self, facts: Facts, gpu: Parameters) -> None:
@@ -33,24 +35,34 @@ class Sources:
             for line, of in facts.lookups.items()
             if not of.is_store
         }
-        of_buffer: dict[str, float] = {}
+        waves = max(1.0, facts.blocks / (gpu.sms * facts.resident))
+        of_buffer, per_wave = Counter[str](), Counter[str]()  # sectors that miss; bytes
+        sizes: dict[str, int] = {}
+        again: dict[int, float] = {}  # PTX line -> share of misses that no block had read before
         for line, n in loads.items():
-            name = facts.allocations.get(line, ("", 0))[0]
-            of_buffer[name] = of_buffer.get(name, 0.0) + n
-        fits = facts.loaded_bytes <= gpu.l2_mb * MB * gpu.l2_share
+            name, nbytes = facts.allocations.get(line, ("", facts.loaded_bytes))
+            looked = facts.lookups[line]
+            fresh = min(1.0, looked.fresh / looked.misses) if looked.misses else 0.0
+            again[line] = fresh * facts.shared.get(line, 1.0)
+            sizes[name] = nbytes
+            of_buffer[name] += n  # type: ignore[assignment]
+            per_wave[name] += n * again[line] * SECTOR_BYTES / waves  # type: ignore[assignment]
+        room = gpu.l2_mb * MB * gpu.l2_share
+        passing = sum(min(sizes[name], n) for name, n in per_wave.items())
+        passing += facts.stored_bytes / waves
         # PTX line -> share of sectors from device memory, share of executions that wait for it
         self.of_line: dict[int, tuple[float, float]] = {}
         fetched = waited = 0.0
         for line, n in loads.items():
             name, nbytes = facts.allocations.get(line, ("", facts.loaded_bytes))
             once = min(1.0, nbytes / SECTOR_BYTES / max(1.0, of_buffer[name]))
-            wave = facts.shared.get(line, 1.0)
+            wave, others = facts.shared.get(line, 1.0), passing - min(nbytes, per_wave[name])
             if not facts.lookups[line].fresh:  # in L2, as the multiprocessor has just used it
                 far = (0.0, 0.0)
-            elif fits:
+            elif facts.loaded_bytes <= room or nbytes + others <= room:
                 far = (once, min(1.0, once / wave))
             else:
-                far = (max(once, wave), 1.0)
+                far = (max(once, again[line]), min(1.0, again[line] / wave))
             self.of_line[line] = far
             fetched += far[0] * n
             waited += far[1] * n
