@@ -23,6 +23,7 @@ from gemmlab.timing import (
     path,
     roles,
     sample,
+    traffic,
 )
 from gemmlab.timing import warps as warps_of
 from gemmlab.timing.sample import Load
@@ -325,7 +326,7 @@ def test_a_pace_is_that_of_all_warps_though_the_oldest_run_ahead():
     way = path.Path([0] * 4, path.Span(0, 4, inner=[path.Span(0, 4, 100, 0, steps)]))
     warps = [
         warps_of.Warp([], warps_of.Block(0), 0, 0, 0, times=times)
-        for times in ([0, 100, 200, 300, 400], [0, 300, 600, 700, 800])
+        for times in ([0.0, 100, 200, 300, 400], [0.0, 300, 600, 700, 800])
     ]
     known = [(way, list(range(5)))] * 2
     paces = extrapolation.paces(known, warps)
@@ -359,6 +360,34 @@ def test_bank_conflicts_of_copies_into_shared_memory_cost_time():
     unit = "the load and store unit"
     busy = conflicts.busy[unit] * conflicts.cycles
     assert busy > 32 * 8 * 64 > 10 * without.busy[unit] * without.cycles
+
+
+TABLE = """
+extern "C" __global__ void looked_up(float *out, const float *table, int size) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = table[i % size];
+}
+"""
+
+
+@pytest.mark.parametrize("megabytes", [2, 40])
+def test_a_table_stays_in_l2_if_it_fits_there_beside_what_passes(megabytes):
+    """Each wave of blocks reads a part of it, writes as much, and 200 MB pass in all."""
+    kernel, size = gemmlab.load(TABLE, arch=H200.target), megabytes << 18
+    args = [np.zeros(50 << 20, np.float32), np.zeros(size, np.float32), size]
+    found = facts.gather(kernel, (50 << 10, 1, 1), (1024, 1, 1), args, 0, H200.parameters)
+    read = [far for far, _ in traffic.Sources(found, H200.parameters).of_line.values()]
+    assert read == [pytest.approx(megabytes / 200 if megabytes == 2 else 1, rel=0.05)]
+
+
+def test_roles_of_warps_pass_the_share_that_fits_on_all_paths():
+    """A role with a long body and one with a short body, 100 iterations each."""
+    trees = [path.loops(code_of((1,), (1, 2), (-1,)), [1, 100, 1]) for _ in range(2)]
+    trees[1].inner = {4: path.Loop(4, frozenset({4}), {}, 100, 1, {4: 1.0})}
+    body = instructions.prepare(code_of((1,), (1, 2), (-1,)))[0]
+    ops = [body, body * 10, body, body, body]
+    found = extrapolation.iterations(trees, ops, 100)
+    assert found == {1: 10, 4: 10}
 
 
 def test_sampled_blocks_do_not_keep_a_distance_that_tasks_can_have():

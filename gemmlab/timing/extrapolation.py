@@ -33,7 +33,7 @@ def iterations(
     """Return how many iterations of each long loop fit on a path of about `most_steps`, by head.
 
     trees: of the roles of warps. These pass the same share of their iterations, so that what some
-    copy is what the others use.
+    copy is what the others use: the share that fits on all paths.
     """
     if len(trees) > 1:
         own = [_iterations(tree, ops, most_steps) for tree in trees]
@@ -47,7 +47,7 @@ def iterations(
         for tree in trees:
             for x in _all(tree):
                 if shares and x.trips > LEAST:
-                    found[x.head] = max(LEAST, round(max(shares) * x.trips))
+                    found[x.head] = max(LEAST, round(min(shares) * x.trips))
         return found
     return _iterations(trees[0], ops, most_steps)
 

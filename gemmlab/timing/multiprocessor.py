@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
-from gemmlab.cubin.lint import dispatch
+from gemmlab.cubin.lint import deliver, dispatch
 from gemmlab.errors import PredictionError
 from gemmlab.timing import instructions as kinds
 from gemmlab.timing.instructions import Op
@@ -230,8 +230,9 @@ class Multiprocessor:
         """Execute on a pipe of the partition. Registers that share a bank are read in turn."""
         idle, banks = now - scheduler.read, scheduler.banks
         if idle > 0:
-            banks[:] = [max(0.0, queue - idle) for queue in banks]
-        cycles = dispatch(banks, [n * self.gpu.bank_cycles for n in op.reads])
+            deliver(banks, idle)
+        even, odd = op.reads
+        cycles = dispatch(banks, (even * self.gpu.bank_cycles, odd * self.gpu.bank_cycles))
         scheduler.read = now + cycles
         pipe = op.pipe
         work = op.work if pipe == kinds.TENSOR else 1.0

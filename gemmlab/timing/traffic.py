@@ -22,8 +22,8 @@ _STAYS = 0.8  # of L2's capacity, all data of a launch that need not reach devic
 class Sources:
     """Where the sectors that miss in L1 come from.
 
-    A multiprocessor that misses a sector for the second time finds it in L2. A buffer stays in L2 if
-    it fits there together with what a wave of blocks, which run at the same time, reads of the
+    A multiprocessor that misses a sector for the second time finds it in L2. A buffer stays in L2
+    if it fits there together with what a wave of blocks, which run at the same time, reads of the
     others and writes; each of its sectors then comes from device memory once. Of other buffers, a
     sector comes once per wave. All blocks that ask for it then wait for it.
     """
@@ -38,7 +38,7 @@ class Sources:
         waves = max(1.0, facts.blocks / (gpu.sms * facts.resident))
         of_buffer, per_wave = Counter[str](), Counter[str]()  # sectors that miss; bytes
         sizes: dict[str, int] = {}
-        again: dict[int, float] = {}  # PTX line -> share of misses that no block had read before
+        again: dict[int, float] = {}  # PTX line -> share of misses that no block has had before
         for line, n in loads.items():
             name, nbytes = facts.allocations.get(line, ("", facts.loaded_bytes))
             looked = facts.lookups[line]
@@ -48,8 +48,8 @@ class Sources:
             of_buffer[name] += n  # type: ignore[assignment]
             per_wave[name] += n * again[line] * SECTOR_BYTES / waves  # type: ignore[assignment]
         room = gpu.l2_mb * MB * gpu.l2_share
-        passing = sum(min(sizes[name], n) for name, n in per_wave.items())
-        passing += facts.stored_bytes / waves
+        passing = facts.stored_bytes / waves
+        passing += sum(min(sizes[name], n) for name, n in per_wave.items())
         # PTX line -> share of sectors from device memory, share of executions that wait for it
         self.of_line: dict[int, tuple[float, float]] = {}
         fetched = waited = 0.0
