@@ -12,6 +12,7 @@ from gemmlab.timing.path import Loop, Path, Span
 from gemmlab.timing.warps import Warp
 
 LEAST = 4  # iterations of a loop on a path, at least
+_RINGS = 3  # times as many, where roles of warps wait for each other in turn: their rings settle
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def iterations(
     copy is what the others use: the share that fits on all paths.
     """
     if len(trees) > 1:
-        own = [_iterations(tree, ops, most_steps) for tree in trees]
+        own = [_iterations(tree, ops, _RINGS * most_steps) for tree in trees]
         found: dict[int, int] = {}
         shares = [
             of[x.head] / x.trips
