@@ -78,6 +78,6 @@ def host_us(gpu: Gpu, call: Work, calls: int, bursts: int, wait: bool = True) ->
 
 def quantiles(samples: Sequence[float], unit: str, digits: int | None = None) -> Row:
     """The median under the name of its unit, with the 10th and 90th percentile, interpolated."""
-    tenths = statistics.quantiles(samples, n=10)
+    tenths = statistics.quantiles(samples, n=10, method="inclusive")
     values: dict[str, Any] = {unit: statistics.median(samples), "p10": tenths[0], "p90": tenths[-1]}
     return values if digits is None else {k: round(v, digits) for k, v in values.items()}

@@ -81,7 +81,7 @@ def matmul(
     if not dynamo.ready:
         dynamo.prepare()
     is_traced = dynamo.is_traced()
-    if is_traced and out is None and stream is None and frameworks.are_tensors(a, b, c):
+    if is_traced and out is None and stream is None and dynamo.are_tensors(a, b, c):
         from gemmlab.linalg import operators  # imports PyTorch
 
         return operators.matmul(a, b, c, alpha=alpha, beta=beta, precision=precision)

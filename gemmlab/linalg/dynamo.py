@@ -26,6 +26,9 @@ R = TypeVar("R")
 REASON = "gemmlab's products are not traced; they run as they are, between compiled graphs"
 
 ready = False  # PyTorch is imported, and the next two functions are replaced by its own
+# Traced code must not look into `sys.modules`: Dynamo would iterate over it, and other threads may
+# import something meanwhile.
+_torch: Any = None
 
 
 def is_traced() -> bool:
@@ -70,21 +73,30 @@ def opaque(function: Callable[P, R]) -> Callable[P, R]:
 
 def prepare() -> None:
     """Replace `is_traced` and `callback` by PyTorch's functions, if PyTorch is imported."""
-    global ready, is_traced, callback
+    global ready, is_traced, callback, _torch
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "compiler"):  # else PyTorch is absent or still being imported
         is_traced = torch.compiler.is_dynamo_compiling
         # NOTE: not public; torch.compiler.disable uses it as well.
         callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
-        ready = True
+        _torch, ready = torch, True
+
+
+# If the first call of a process is traced, Dynamo calls `prepare` instead of tracing it.
+# NOTE: what torch.compiler.assume_constant_result sets; PyTorch may not be imported yet.
+prepare._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def are_tensors(*operands: Any) -> bool:
+    """Whether all operands of a traced call are PyTorch tensors; None stands for no operand."""
+    return all(x is None or isinstance(x, _torch.Tensor) for x in operands)
 
 
 def untraced(name: str) -> Callable[..., Any]:
     """Return a registered function, wrapped so that Dynamo does not trace it."""
     if name not in _untraced:
-        torch = sys.modules["torch"]
-        torch._dynamo.graph_break(msg=REASON)  # an error under `fullgraph=True`, with the reason
-        disable = torch.compiler.disable
+        _torch._dynamo.graph_break(msg=REASON)  # an error under `fullgraph=True`, with the reason
+        disable = _torch.compiler.disable
         # Versions before 2.7 have no parameter `reason`.
         reason = {"reason": REASON} if "reason" in inspect.signature(disable).parameters else {}
         _untraced[name] = disable(_functions[name], **reason)

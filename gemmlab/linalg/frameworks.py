@@ -435,12 +435,6 @@ def locate(array: Any, name: str) -> tuple[Framework | None, bool]:
     return None, bool(device == CPU)
 
 
-def are_tensors(*operands: Any) -> bool:
-    """Whether all operands are PyTorch tensors; None stands for an operand that is not given."""
-    torch = sys.modules.get("torch")
-    return torch is not None and all(x is None or isinstance(x, torch.Tensor) for x in operands)
-
-
 def are_transformed(*operands: Any) -> bool:
     """Whether autograd or torch.func must record a product of these operands."""
     torch = sys.modules.get("torch")

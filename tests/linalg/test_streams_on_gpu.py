@@ -179,12 +179,12 @@ def test_graphs_are_replayed_beside_other_products(precision: str | None) -> Non
     for result in results:
         assert error(result, a, b) <= MOST
         assert precision == "ieee" or torch.equal(result, outside)
-    if precision != "ieee":  # non-finite values are still detected, and counts start at zero
+    if precision != "ieee":  # non-finite values are still found; where counted, from zero
         x[3] = float("nan")
         torch.cuda.synchronize()
         with torch.cuda.stream(side):
             outside = gemmlab.matmul(x, y, precision=precision)
-            assert gemmlab.last_plan().report().not_finite == 1
+            assert gemmlab.last_plan().report().not_finite == (None if precision == "tf32x3" else 1)
         graphs[0].replay()
         torch.cuda.synchronize()
         for result in (outside, results[0]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +101,15 @@ def test_fewer_doubtful_elements_are_tolerated_where_reading_them_takes_longer(
     )
     job = Job(left, right, Stack(size, size, size, 1), Choice("fp16x3", "", "bf16x6"))
     assert job.most_doubtful == size**2 // share
+
+
+def test_no_choice_lost_to_sgemm_when_it_was_measured() -> None:
+    """Of the recorded products, those in the tier that is chosen now were as fast as SGEMM."""
+    record = Path(__file__).parents[2] / "benchmarks" / "h100" / "matmul.json"
+    rows = json.loads(record.read_text(encoding="utf-8"))["shapes"]
+    assert len(rows) >= 50
+    for row in rows:
+        m, n, k, batch, way = (row[x] for x in ("m", "n", "k", "batch", "transposed"))
+        case = Case(m, n, k, batch, (9, 0), k_major=(way[0] == "n", way[1] == "t"))
+        ratio = row["sgemm"]["us"] / row["default"]["us"]
+        assert choose(None, case).tier != row["tier"] or ratio >= 0.98, f"{row['tier']} {case}"

@@ -5,6 +5,8 @@ They run on CUDA tensors by the same registrations, which test_torch_on_gpu.py e
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import gemmlab  # noqa: E402
 import gemmlab.torch as gt  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -228,3 +231,31 @@ def test_checkpoints_recompute_them() -> None:
 def test_autocast_leaves_them_alone() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert gt.mm(draw(3, 4), draw(4, 5)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("out", [False, True])
+def test_other_threads_may_import_while_a_product_is_compiled(out: bool) -> None:
+    """Dynamo iterates over each dictionary that traced code looks into."""
+    a, b, c = draw(3, 4), draw(4, 5), draw(3, 5)
+    names, done = [f"imported_by_another_thread_{i}" for i in range(200)], threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            for name in names:
+                sys.modules[name] = threading  # any module
+            for name in names:
+                del sys.modules[name]
+
+    def product(x: Any, y: Any) -> Any:
+        return gemmlab.matmul(x, y, out=c) if out else gemmlab.matmul(x, y)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        for _ in range(3):
+            torch._dynamo.reset()
+            found = torch.compile(product, backend="eager")(a, b)
+            assert torch.allclose(found, a @ b)
+    finally:
+        done.set()
+        thread.join()

@@ -45,9 +45,9 @@ class Architecture:
     clusters: tuple[PackConfig, ...]
 
     direct: tuple[DirectTile, ...]  # of products that need no packing
-    clusters_at_once: Mapping[
-        int, int
-    ]  # blocks of a cluster -> clusters of one block per SM that fit
+    # Blocks of a cluster -> clusters of one block per multiprocessor that fit.
+    clusters_at_once: Mapping[int, int]
+    direct_call: float  # seconds that a call takes longer than its launches alone, beside SGEMM's
     direct_start: float  # seconds
     direct_join: float  # seconds to add up the blocks of a cluster
     direct_add: float  # seconds of the launch that adds up slices, and bytes per second of slices
@@ -57,6 +57,7 @@ class Architecture:
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair
     fallback_time: float  # launches that exit immediately
+    check_rate: float  # elements of C per second that are compared with what may be lost
     clock_time: float  # per predicted clock of the product
     vector_time: float  # to pack a vector, however short
     # Bytes per second: packing K-major and MN-major operands, and writing C.
@@ -64,13 +65,15 @@ class Architecture:
     pack_mn_major_rate: float
     store_rate: float
     # SGEMM: start in seconds; the least rows and columns that it computes; operations per second of
-    # large products; what others lose, as operations, and at most as a share of their own; bytes
-    # per second; seconds per step along k, and the most steps that one block takes.
+    # large products; what others lose, as operations, and at most as a share of their own, and how
+    # much of that stacks lose; bytes per second; seconds per step along k, and the most steps that
+    # one block takes.
     sgemm_start: float
     sgemm_tile: int
     sgemm_rate: float
     sgemm_half: float
     sgemm_idle: float
+    sgemm_stacked: float
     sgemm_bytes: float
     sgemm_step: float
     sgemm_deep: int

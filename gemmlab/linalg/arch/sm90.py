@@ -48,6 +48,9 @@ SM90 = Architecture(
         ),
     ),
     clusters_at_once={1: 132, 2: 66, 4: 30, 8: 14},
+    # Beside SGEMM, 51 products called in graphs take 2 to 5 µs longer than those launches alone
+    # (`benchmarks/h100/matmul.json`).
+    direct_call=3.9e-6,
     direct_start=0.141e-6,
     direct_join=0.235e-6,
     direct_add=0.539e-6,
@@ -56,6 +59,7 @@ SM90 = Architecture(
     # Fitted to 50 shapes (`benchmarks/h200/matmul.json`).
     launch_time=10.8e-6,
     fallback_time=6e-6,
+    check_rate=1.1e12,  # the default beside fp16x3 by name, `benchmarks/h100/matmul.json`
     clock_time=0.9 / 1.755e9,
     vector_time=0.65e-9,
     pack_k_major_rate=3.3e12,
@@ -66,6 +70,7 @@ SM90 = Architecture(
     sgemm_rate=50e12,
     sgemm_half=0.568e9,
     sgemm_idle=0.952,
+    sgemm_stacked=0.4,  # the stacks of `benchmarks/h100/matmul.json`
     sgemm_bytes=2.81e12,
     sgemm_step=16.1e-9,
     sgemm_deep=512,

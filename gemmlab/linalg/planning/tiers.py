@@ -167,7 +167,9 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     """Predicted seconds of `fp16x3`, including packing unless an operand is packed already."""
     arch = case.arch or DEFAULT
     m, n, k, batch = case.m, case.n, case.k, case.batch
-    seconds = arch.launch_time + fallback * arch.fallback_time
+    seconds = arch.launch_time
+    if fallback:
+        seconds += arch.fallback_time + m * n * batch / arch.check_rate
     for count, k_major, scheme in zip((m, n), case.k_major, case.packed, strict=True):
         size = 8 * count * k * batch
         if scheme is None and k_major:
@@ -187,7 +189,7 @@ def direct_time(case: Case) -> float:
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
     _, seconds = direct.least_seconds(*sizes, case.k_major, arch, case.multiprocessors)
-    time: float = seconds
+    time: float = arch.direct_call + seconds
     return time
 
 
@@ -201,6 +203,8 @@ def sgemm_time(case: Case) -> float:
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
     # Small products fill few multiprocessors, and wait for each step along k unless it is divided.
     idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
+    if case.batch > 1:
+        idle *= arch.sgemm_stacked
     computed = most(work / arch.sgemm_rate + idle, least(case.k, arch.sgemm_deep) * arch.sgemm_step)
     seconds: float = arch.sgemm_start + most(size / arch.sgemm_bytes, computed)
     return seconds
