@@ -123,7 +123,7 @@ def test_statistics():
     assert percentiles(samples[::-1]) == (1, 5, 9)
     ten = [1e-6 * (1 + i / 10) for i in range(11)]  # 1 to 2 µs
     assert spread(ten, 6e6) == {"us": 1.5, "tflops": 4, "p10": 3.2, "p90": 5.5}
-    assert quantiles(samples, "us", 1) == {"us": 5, "p10": 0.2, "p90": 9.0}
+    assert quantiles(samples, "us", 1) == {"us": 5, "p10": 1.0, "p90": 9.0}
     assert host_us(Cpu(), lambda: None, 10, 3) == 0.1
 
 
