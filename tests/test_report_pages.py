@@ -118,6 +118,24 @@ def test_a_page_has_the_numbers_of_its_records(capsys):
     assert float4["FLOP/byte"] == pytest.approx(2 / (4 * (2 / 128 + 1 / 4096)), rel=1e-3)
 
 
+def test_rungs_on_tensor_cores_have_their_own_roofs(capsys):
+    held = json_of(capsys, ROOT / "benchmarks" / "h100" / "bench" / "gemm-course-large" / "6")
+    [roof] = [
+        part["data"]
+        for section in held["sections"]
+        for part in section["parts"]
+        if part["title"] == "Roofline"
+    ]
+    points = {row["kernel"]: row for row in roof["points"]}
+    peaks = roof["peaks, TFLOPS"]
+    assert len(points) == 9 and len(peaks) == 3
+    for name, peak in {"tensor-core": 989.5 / 3, "fp16x3": 989.5 / 3, "bf16x6": 989.5 / 6}.items():
+        point = points[name]
+        assert peaks[point["peak"]] == pytest.approx(peak)
+        assert point["% of peak"] == pytest.approx(100 * point["TFLOPS"] / peak)
+    assert points["cublas"]["peak"] == "FP32 peak" and peaks["FP32 peak"] < 66.9
+
+
 @pytest.mark.slow
 def test_a_rung_has_its_tile_accesses_and_code(capsys):
     held = json_of(capsys, *SOURCES["rung"])

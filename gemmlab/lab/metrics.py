@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gemmlab.hardware.specs import gpu
+from gemmlab.hardware.specs import Gpu, gpu
+from gemmlab.lab import peaks
+from gemmlab.lab.peaks import FP32_PEAK, Peak
 from gemmlab.lab.records import Record
 
 SECTOR_BYTES = 32
@@ -83,8 +85,16 @@ def computes(record: Record) -> bool:
     return record.flops > record.min_bytes
 
 
+def peak(record: Record, product: Gpu) -> Peak:
+    """The data sheet's peak that bounds its FLOPs: of float32, or of tensor cores."""
+    products = peaks.recorded_products(record.problem, record.rung)
+    if products and product.tensor_tflops:
+        return peaks.of_tensor_cores(product.tensor_tflops, products)
+    return Peak(FP32_PEAK, product.fp32_tflops)
+
+
 def roof_percent(record: Record) -> float | None:
-    """Speed in percent of the data sheet's roof: float32 peak or bandwidth, whichever limits.
+    """Speed in percent of the data sheet's roof: `peak` or bandwidth, whichever limits.
 
     None if the bandwidth limits but the data fits in L2: launches are timed with warm caches, so
     device memory is then no bound.
@@ -92,7 +102,7 @@ def roof_percent(record: Record) -> float | None:
     product = gpu(record.device)
     if product is None or not record.time_s:
         return None
-    arithmetic = record.flops / (product.fp32_tflops * 1e12)
+    arithmetic = record.flops / (peak(record, product).tflops * 1e12)
     memory = record.min_bytes / (product.bandwidth_gbs * 1e9)
     if memory > arithmetic and record.min_bytes <= product.l2_mb * 2**20:
         return None

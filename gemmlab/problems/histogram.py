@@ -48,7 +48,7 @@ def single(rng: np.random.Generator, n: int) -> np.ndarray:
 def text(rng: np.random.Generator, n: int) -> np.ndarray:
     """Lower-case letters and spaces with the frequencies of English text.
 
-    The same bytes as rng.choice(letters, n, p=shares), in a tenth of its time.
+    The same bytes as rng.choice(letters, n, p=shares), at least twice as fast.
     """
     letters, ends = np.frombuffer(_LETTERS, np.uint8), np.cumsum(np.array(_SHARES) / sum(_SHARES))
     drawn, data = rng.random(n), np.empty(n, np.uint8)

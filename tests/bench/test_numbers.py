@@ -169,6 +169,16 @@ def test_what_follows_from_a_record():
     assert moving.roof_percent("measured") == pytest.approx(100 * 120 / 4000)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "products"), [("wgmma-tma", 3), ("bf16x6", 6), ("fp16x3 split_k=2", 3), ("mine", 1)]
+)
+def test_the_peak_of_a_rung_on_tensor_cores_counts_its_products(kernel, products):
+    tensor = replace(BASE, kernel=kernel, precision="x3", min_bytes=1, gpu_median_s=1e-5)
+    assert tensor.peak("datasheet").tflops == pytest.approx(989.5 / products)
+    assert tensor.peak("measured") is None
+    assert tensor.roof_percent("datasheet") == pytest.approx(100 * 200 * products / 989.5)
+
+
 def test_records_come_back_as_they_were(tmp_path):
     other = replace(BASE, kernel="kernel.cu", gpu_noise_percent=None, baseline=None)
     run = tmp_path / "run"

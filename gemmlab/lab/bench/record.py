@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmlab.errors import InputError
+from gemmlab.lab import peaks
+from gemmlab.lab.peaks import FP32_PEAK, Peak
 from gemmlab.lab.records import RUN, Json, decoded, entries, make_folder, write_text
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
@@ -102,17 +104,29 @@ class Record:
         """Speed in percent of the baseline's speed in the same rounds."""
         return 100 * self.baseline["gpu_median_s"] / self.gpu_median_s if self.baseline else None
 
+    def peak(self, roofs: str) -> Peak | None:
+        """The peak that bounds its FLOPs: the float32 one in precision class ieee, else the tensor
+        cores', by the number of products if the kernel is a rung.
+
+        `roofs` is "measured" or "datasheet". None if the peak is unknown.
+        """
+        roof: Mapping[str, float | None] = self.machine["roofs"][roofs]
+        fp32, tensor = roof["fp32_tflops"], roof["tensor_tflops"]
+        if self.precision == IEEE:
+            return Peak(FP32_PEAK, fp32) if fp32 else None
+        products = peaks.recorded_products(self.problem, self.kernel) or 1
+        return peaks.of_tensor_cores(tensor, products) if tensor else None
+
     def roof_percent(self, roofs: str) -> float | None:
         """Speed in percent of the roof that limits: peak or bandwidth, whichever takes longer.
 
         `roofs` is "measured" or "datasheet". None if a peak is unknown.
         """
-        roof: Mapping[str, float | None] = self.machine["roofs"][roofs]
-        peak = roof["fp32_tflops" if self.precision == IEEE else "tensor_tflops"]
-        bandwidth = roof["bandwidth_gbs"]
+        peak = self.peak(roofs)
+        bandwidth: float | None = self.machine["roofs"][roofs]["bandwidth_gbs"]
         if not peak or not bandwidth:
             return None
-        least = max(self.flops / (peak * 1e12), self.min_bytes / (bandwidth * 1e9))
+        least = max(self.flops / (peak.tflops * 1e12), self.min_bytes / (bandwidth * 1e9))
         return 100 * least / self.gpu_median_s
 
 

@@ -20,13 +20,14 @@ from gemmlab.hardware.traffic import Traffic, accesses_per_result, shared_reads
 from gemmlab.hardware.waves import Waves
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.lab import advice
+from gemmlab.lab import advice, peaks
 from gemmlab.lab.explain import stalls
 from gemmlab.lab.explain.comparison import Row, compare
 from gemmlab.lab.explain.counted import Counted, count
 from gemmlab.lab.explain.readings import Reading, readings
 from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.lab.explain.subject import Subject, of_rung
+from gemmlab.lab.peaks import FP32_PEAK, Peak
 from gemmlab.problems.problem import Problem, Shape
 from gemmlab.ptx.products import least_bits
 
@@ -60,9 +61,6 @@ class Work:
     def _share(self, field: str, among: int) -> Fraction | None:
         quantity = getattr(self.traffic, field, None)
         return Fraction(quantity.value, among) if quantity and among else None
-
-
-FP32_PEAK = "FP32 peak"
 
 
 @dataclass(frozen=True)
@@ -263,16 +261,15 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
     )
 
 
-def _peak(rung: Rung | None, ptx: str, gpu: Gpu) -> tuple[str, float]:
-    """Return the name of the peak that bounds the kernel's FLOPs, and its TFLOPS."""
-    scheme, bits = getattr(rung.config, "scheme", None) if rung else None, least_bits(ptx)
-    if scheme is not None and gpu.tensor_tflops is not None:
-        products = len(scheme.products)  # 16-bit products per float32 product
-        return f"16-bit peak of tensor cores ÷ {products} products", gpu.tensor_tflops / products
+def _peak(rung: Rung | None, ptx: str, gpu: Gpu) -> Peak:
+    """Return the peak that bounds the kernel's FLOPs."""
+    products, bits = peaks.products(rung) if rung else None, least_bits(ptx)
+    if products and gpu.tensor_tflops is not None:
+        return peaks.of_tensor_cores(gpu.tensor_tflops, products)
     if gpu.tensor_tflops is None or bits in (None, 64):  # float64 has units of its own
-        return FP32_PEAK, gpu.fp32_tflops
+        return Peak(FP32_PEAK, gpu.fp32_tflops)
     name = "TF32" if bits == 32 else f"{bits}-bit"
-    return f"{name} peak of tensor cores", gpu.tensor_tflops * 16 / bits
+    return Peak(f"{name} peak of tensor cores", gpu.tensor_tflops * 16 / bits)
 
 
 def _refusal(subject: Subject, gpu: Gpu, artifact: Artifact, geometry: Geometry) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from gemmlab.core.figures import digits, percent, seconds
 from gemmlab.lab.bench.job import case_name
 from gemmlab.lab.bench.record import IEEE, Case, Record
+from gemmlab.lab.peaks import FP32_PEAK, Peak
 from gemmlab.report.html import charts
 from gemmlab.report.html.page import Page, Part, Section, table
 from gemmlab.report.html.roofline import roofline
@@ -138,32 +139,46 @@ def _roofline(records: Sequence[Record]) -> list[Part]:
             "kernel": record.kernel,
             "FLOP/byte": record.flops / (asked or record.min_bytes),
             "TFLOPS": record.tflops,
-            "% of measured roof": record.roof_percent("measured"),
+            "% of peak": 100 * record.tflops / peak.tflops,
+            "peak": peak.name,
             "bytes": "requested" if asked else "minimum traffic",
         }
         for record in records
-        if record.tflops and record.precision == IEEE
+        if record.tflops and (peak := _peak(record))
         for asked in [_asked(record)]
     ]
     if not rows or not roof["fp32_tflops"] or not roof["bandwidth_gbs"]:
         return []
+    peaks = {FP32_PEAK: roof["fp32_tflops"]}
+    peaks |= dict(peak for record in records if (peak := _peak(record)))
     caption = (
         "Measured speed over FLOPs per byte. For gemmlab's kernels, the bytes are those that lanes "
         "request from global memory, before any cache: a point above the slanted roof of device "
-        "memory is served by caches. For libraries, each input is read once and each output "
-        f"written once. The roof is measured: {roof['source']}."
+        "memory is served by caches. For libraries, and for kernels whose requests are not known, "
+        "each input is read once and each output written once. The roof is measured: "
+        f"{roof['source']}."
     )
+    if len(peaks) > 1:
+        caption += (
+            " The peaks of tensor cores are the data sheet's, divided by the number of 16-bit "
+            "products that a product in float32 precision takes."
+        )
     return [
         roofline(
             "Roofline",
             caption,
             rows,
             name="kernel",
-            peak_tflops=roof["fp32_tflops"],
+            peaks=peaks,
             bandwidth_gbs=roof["bandwidth_gbs"],
             kinds=("bytes", ("requested", "minimum traffic")),
         )
     ]
+
+
+def _peak(record: Record) -> Peak | None:
+    """The measured peak; of tensor cores, which no probe measures, the data sheet's."""
+    return record.peak("measured" if record.precision == IEEE else "datasheet")
 
 
 def _asked(record: Record) -> int | None:

@@ -7,9 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from gemmlab.core.figures import digits, percent, seconds
-from gemmlab.hardware.specs import Gpu, gpu
+from gemmlab.hardware.specs import gpu
 from gemmlab.lab import metrics
 from gemmlab.lab.bench.job import case_name
+from gemmlab.lab.peaks import FP32_PEAK, Peak
 from gemmlab.lab.records import Record
 from gemmlab.report import steps, tables
 from gemmlab.report.html import charts
@@ -165,12 +166,17 @@ def _place(stream: int | None) -> str:
 
 def _roofline(records: Sequence[Record]) -> list[Part]:
     roof = gpu(records[0].device)
-    points = [point for record in records if (point := _point(record))]
-    if roof is None or not points:
+    if roof is None:
         return []
+    points = [point for record in records if (point := _point(record, metrics.peak(record, roof)))]
+    if not points:
+        return []
+    peaks = {FP32_PEAK: roof.fp32_tflops}
+    peaks |= dict(metrics.peak(record, roof) for record in records)
     caption = (
         "Measured speed over the FLOPs per byte that the lanes request from global memory, "
-        "before any cache. A point above the slanted roof of device memory is served by caches. "
+        "before any cache; if these are not known, each input is read once and each output written "
+        "once. A point above the slanted roof of device memory is served by caches. "
         f"Roof: {roof.fp32_tflops:.3g} TFLOPS, {roof.bandwidth_gbs:,.0f} GB/s; {roof.source}."
     )
     return [
@@ -179,14 +185,15 @@ def _roofline(records: Sequence[Record]) -> list[Part]:
             caption,
             points,
             name="rung",
-            peak_tflops=roof.fp32_tflops,
+            peaks=peaks,
             bandwidth_gbs=roof.bandwidth_gbs,
         )
     ]
 
 
-def _point(record: Record) -> dict[str, Any] | None:
-    """Return the rung's point: counted sectors if the case was counted, else the model's bytes."""
+def _point(record: Record, peak: Peak) -> dict[str, Any] | None:
+    """Return the rung's point: counted sectors if the case was counted, else the model's bytes;
+    without a model, each input read and each output written once."""
     if not record.tflops or record.flops <= record.min_bytes:
         return None
     counted = metrics.intensity(record)
@@ -194,22 +201,16 @@ def _point(record: Record) -> dict[str, Any] | None:
         place, source = counted, "counted sectors"
     else:
         moved = requested_bytes(record.problem, record.rung, record.layout, record.shape)
-        if not moved:
-            return None
-        place, source = record.flops / moved, "the model's requests"
+        place = record.flops / (moved or record.min_bytes)
+        source = "the model's requests" if moved else "minimum traffic"
     return {
         "rung": record.rung,
         "FLOP/byte": place,
         "TFLOPS": record.tflops,
-        "% of peak": 100 * record.tflops / _peak(record),
+        "% of peak": 100 * record.tflops / peak.tflops,
+        "peak": peak.name,
         "bytes by": source,
     }
-
-
-def _peak(record: Record) -> float:
-    product = gpu(record.device)
-    assert isinstance(product, Gpu)
-    return product.fp32_tflops
 
 
 _COUNTS = (

@@ -266,7 +266,7 @@ def _roofline(e: Explanation) -> list[Part]:
             caption,
             rows,
             name="name",
-            peak_tflops=e.peak_tflops,
+            peaks={e.peak: e.peak_tflops},
             bandwidth_gbs=e.gpu.bandwidth_gbs,
         )
     ]

@@ -1,9 +1,9 @@
-"""The roofline chart: a GPU's roof with points below it, each with its name."""
+"""The roofline chart: a GPU's roofs with points below them, each with its name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from gemmlab.report.html.page import Part
 _Place = tuple[float, float]  # in shares of the chart
 
 _HEIGHT = 420  # pixels
+_ASIDE, _RISE = 14, 9  # pixels from a roof's corner to its label
 _LETTER = 0.0085  # width of a letter; this and what follows in shares of the chart
 _ROOM = 0.3  # beyond the last point, for its name
 _LINE = 0.04  # height of a line of text
@@ -27,24 +28,29 @@ def roofline(
     rows: Rows,
     *,
     name: str,
-    peak_tflops: float,
+    peaks: Mapping[str, float],
     bandwidth_gbs: float,
     kinds: tuple[str, tuple[str, ...]] | None = None,
 ) -> Part:
-    """Return the roof of a GPU with a measured point per row, both axes logarithmic.
+    """Return the roofs of a GPU with a measured point per row, both axes logarithmic.
 
     rows: they need "FLOP/byte" and "TFLOPS".
+    peaks: the TFLOPS of each roof by its name, which is shown if there are several.
     kinds: a field and its values, which get the colours in this order.
     """
-    ridge = peak_tflops * 1e3 / bandwidth_gbs
+    peak = max(peaks.values())
+    ridge = peak * 1e3 / bandwidth_gbs
     intensities = [row["FLOP/byte"] for row in rows]
     left, most = min(*intensities, ridge / 8) / 2, max(*intensities, ridge)
     right = most * (most / left) ** _ROOM
     rates = [row["TFLOPS"] for row in rows]
-    bottom, top = min(*rates, left * bandwidth_gbs / 1e3) / 1.6, 1.5 * max(peak_tflops, *rates)
-    roof = [
-        {"FLOP/byte": at, "TFLOPS": min(peak_tflops, at * bandwidth_gbs / 1e3)}
-        for at in (left, ridge, right)
+    bottom, top = min(*rates, left * bandwidth_gbs / 1e3) / 1.6, 1.5 * max(peak, *rates)
+    roofs = [
+        [
+            {"FLOP/byte": at, "TFLOPS": min(tflops, at * bandwidth_gbs / 1e3)}
+            for at in (left, tflops * 1e3 / bandwidth_gbs, right)
+        ]
+        for tflops in peaks.values()
     ]
     place = {
         "x": _axis("FLOP/byte", left, right),
@@ -55,25 +61,39 @@ def roofline(
         scale = {"domain": kinds[1], "range": COLOURS[: len(kinds[1])]}
         colour = {"field": kinds[0], "type": "nominal", "scale": scale}
     slant = math.sqrt(left * ridge)
+    labels = [
+        f"{f'{called}: ' if len(peaks) > 1 else ''}{tflops:.3g} TFLOPS"
+        for called, tflops in peaks.items()
+    ]
     notes = [
-        (roof[2], f"{peak_tflops:.3g} TFLOPS", "right", -9),
+        *(
+            (roof[1], label, "left", _ASIDE, -_RISE)
+            for roof, label in zip(roofs, labels, strict=True)
+        ),
         (
             {"FLOP/byte": slant, "TFLOPS": slant * bandwidth_gbs / 1e3},
             f"{bandwidth_gbs:,.0f} GB/s ",
             "right",
+            0,
             -5,
         ),
     ]
     line = {"type": "line", "color": "var(--muted)", "strokeWidth": 2, "interpolate": "linear"}
     layers: list[Spec] = [
-        {"data": {"values": roof}, "mark": line, "encoding": place},
+        *({"data": {"values": roof}, "mark": line, "encoding": place} for roof in roofs),
         *(
             {
                 "data": {"values": [at | {"text": text}]},
-                "mark": {"type": "text", "align": align, "dy": dy, "color": "var(--muted)"},
+                "mark": {
+                    "type": "text",
+                    "align": align,
+                    "dx": dx,
+                    "dy": dy,
+                    "color": "var(--muted)",
+                },
                 "encoding": place | {"text": {"field": "text"}},
             }
-            for at, text, align, dy in notes
+            for at, text, align, dx, dy in notes
         ),
         {
             "data": {"values": list(rows)},
@@ -85,7 +105,12 @@ def roofline(
     def place_of(x: float, y: float) -> tuple[float, float]:
         return _share(x, left, right), _share(y, bottom, top)
 
-    named = _named(rows, name, place_of, [place_of(*at.values()) for at in roof])
+    corners = [[place_of(*at.values()) for at in roof] for roof in roofs]
+    written = [
+        _Name({}, *ends[1], "left", label, -_RISE / _HEIGHT)
+        for ends, label in zip(corners, labels, strict=True)
+    ]
+    named = _named(rows, name, place_of, corners, written)
     for align, dx in (("left", 8), ("right", -8)):
         own = [row for row in named if row["align"] == align]
         layers.append(
@@ -95,7 +120,7 @@ def roofline(
                 "encoding": place | {"text": {"field": "names", "type": "nominal"}},
             }
         )
-    data = {"peak TFLOPS": peak_tflops, "GB/s": bandwidth_gbs, "points": list(rows)}
+    data = {"peaks, TFLOPS": dict(peaks), "GB/s": bandwidth_gbs, "points": list(rows)}
     return chart(title, caption, data, {"height": _HEIGHT, "layer": layers})
 
 
@@ -113,12 +138,16 @@ def _share(value: float, least: float, most: float) -> float:
 
 
 def _named(
-    rows: Rows, name: str, place: Callable[[float, float], _Place], roof: Sequence[_Place]
+    rows: Rows,
+    name: str,
+    place: Callable[[float, float], _Place],
+    roofs: Sequence[Sequence[_Place]],
+    labels: Sequence[_Name],
 ) -> list[dict[str, Any]]:
     """Return points with the names to write on one side of them.
 
-    Points that nearly coincide share a place. No name covers another, a point of another, or the
-    roof; the tooltip has those without room.
+    Points that nearly coincide share a place. No name covers another, a point of another, a
+    roof or its label; the tooltip has those without room.
     """
     groups: list[_Name] = []
     for row in sorted(rows, key=lambda row: -row["TFLOPS"]):
@@ -128,7 +157,7 @@ def _named(
             groups[-1] = replace(groups[-1], names=f"{groups[-1].names}, {own.names}")
         else:
             groups.append(own)
-    taken: list[_Name] = []
+    taken = list(labels)
     for own in groups:
         others = [group for group in groups if group is not own]
         tries = [
@@ -136,10 +165,10 @@ def _named(
             for lines in (0, 0.5, -0.5, 1, -1, 1.5)
             for align in ("left", "right")
         ]
-        taken += [one for one in tries if one.fits(taken, others, roof)][:1]
+        taken += [one for one in tries if one.fits(taken, others, roofs)][:1]
     return [
         one.point | {"names": one.names, "align": one.align, "dy": round(one.drop * _HEIGHT)}
-        for one in taken
+        for one in taken[len(labels) :]
     ]
 
 
@@ -174,8 +203,10 @@ class _Name:
         above = heights - self.line
         return bool(above.min() < 0.45 * _LINE and above.max() > -0.45 * _LINE)
 
-    def fits(self, names: Sequence[_Name], points: Sequence[_Name], roof: Sequence[_Place]) -> bool:
-        """Whether the text is inside the chart and covers no other text or point, nor the roof."""
+    def fits(
+        self, names: Sequence[_Name], points: Sequence[_Name], roofs: Sequence[Sequence[_Place]]
+    ) -> bool:
+        """Whether the text is inside the chart and covers no other text or point, nor a roof."""
         left, right = self.ends
         covers = any(
             right > name.ends[0] and left < name.ends[1] and abs(self.line - name.line) < _LINE
@@ -187,4 +218,4 @@ class _Name:
             and abs(self.line - point.y) < 0.7 * _LINE
             for point in points
         )
-        return left >= 0 and right <= 1 and not covers and not self.is_on(roof)
+        return left >= 0 and right <= 1 and not covers and not any(map(self.is_on, roofs))
