@@ -205,7 +205,7 @@ def test_large_products_and_packed_operands_are_packed() -> None:
 
 
 def test_small_products_and_short_axes_are_not() -> None:
-    assert choose(None, replace(HOPPER, m=256, n=256, k=256)).tier == "tf32x3"
+    assert choose(None, replace(HOPPER, m=640, n=640, k=640)).tier == "tf32x3"
     thin = replace(HOPPER, m=4096, n=4096, k=4096)
     for case in (replace(thin, m=16), replace(thin, n=64)):
         assert choose(None, case).direct

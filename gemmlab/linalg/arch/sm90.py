@@ -35,8 +35,8 @@ SM90 = Architecture(
         PackConfig(fours=16),
         PackConfig(fours=16, threads=512),
     ),
-    # Fitted to 50 shapes with every tile and division of k, on an H100 (`scripts/fit-direct
-    # benchmarks/h100/direct.json`); so is SGEMM.
+    # Fitted to 50 shapes with every tile and division of k, on an H100 (`gemmlab docs matmul`;
+    # record `benchmarks/h100/direct.json`); so is SGEMM.
     direct=(
         DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.34e-6, 1.34e-6, 6.82e-6),
         DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.868e-6, 0.868e-6, 4.58e-6),
