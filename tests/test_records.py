@@ -168,8 +168,8 @@ def test_the_bandwidth_is_a_roof_for_what_l2_cannot_hold(min_bytes, flops, perce
 
 @pytest.mark.parametrize(("rung", "peak"), [("short-chains", 989.5 / 3), ("bf16x6", 989.5 / 6)])
 def test_the_roof_of_a_rung_on_tensor_cores_is_theirs(rung, peak):
-    on_gpu = dict(device="cuda:0 NVIDIA H200", problem="gemm", time_s=1e-4, min_bytes=1)
-    found = replace(BASE, rung=rung, flops=10**10, **on_gpu)
+    on_gpu = replace(BASE, device="cuda:0 NVIDIA H200", problem="gemm", time_s=1e-4, min_bytes=1)
+    found = replace(on_gpu, rung=rung, flops=10**10)
     assert metrics.roof_percent(found) == pytest.approx(100 * 100 / peak)
 
 

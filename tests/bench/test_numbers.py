@@ -174,7 +174,8 @@ def test_what_follows_from_a_record():
 )
 def test_the_peak_of_a_rung_on_tensor_cores_counts_its_products(kernel, products):
     tensor = replace(BASE, kernel=kernel, precision="x3", min_bytes=1, gpu_median_s=1e-5)
-    assert tensor.peak("datasheet").tflops == pytest.approx(989.5 / products)
+    peak = tensor.peak("datasheet")
+    assert peak and peak.tflops == pytest.approx(989.5 / products)
     assert tensor.peak("measured") is None
     assert tensor.roof_percent("datasheet") == pytest.approx(100 * 200 * products / 989.5)
 
