@@ -8,6 +8,8 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, VECTOR_PITCH
 
+NO_LOSS = -1e38
+
 
 class Output(NamedTuple):
     """C = alpha·A·B + beta·D for each item of a batch. Rows of C are contiguous. D may be C."""
@@ -163,20 +165,19 @@ def leave_doubtful(
     pairs = sums.shape[0][2]
     rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
     rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
-    most_a = cute.make_rmem_tensor(2, Int32)
-    most_b = cute.make_rmem_tensor((2, pairs), Int32)
+    loss_a = cute.make_rmem_tensor(2, Float32)
+    loss_b = cute.make_rmem_tensor((2, pairs), Float32)
     for r in cutlass.range_constexpr(2):
-        most_a[r] = rA[row0 + coords[(0, r, 0), 0, 0][0]]
+        loss_a[r] = loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt)
     for e in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
-            most_b[e, j] = rB[col0 + coords[(e, 0, j), 0, 0][1]]
+            loss_b[e, j] = loss_of(rB[col0 + coords[(e, 0, j), 0, 0][1]], output.doubt)
     has_small = Boolean(False)
     for r in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
             for e in cutlass.range_constexpr(2):
-                limit = limit_of(most_a[r], most_b[e, j], output.doubt)
                 value = sums[(e, r, j), 0, 0]
-                has_small = has_small or cutlass.max(value, -value) < limit
+                has_small = has_small or cutlass.max(value, -value) < loss_a[r] + loss_b[e, j]
     if has_small:
         fA = exponents_of(output.shortfall_a, item * output.item_stride_a, m)
         fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
@@ -186,7 +187,7 @@ def leave_doubtful(
                 for e in cutlass.range_constexpr(2):
                     row = row0 + coords[(0, r, 0), 0, 0][0]
                     col = col0 + coords[(e, 0, j), 0, 0][1]
-                    limit = limit_of(most_a[r], most_b[e, j], output.doubt)
+                    limit = loss_a[r] + loss_b[e, j]
                     value = sums[(e, r, j), 0, 0]
                     if cutlass.max(value, -value) < limit and row < m and col < n:
                         known = least_magnitude(fA[row] + fB[col], output.depth, peak)
@@ -217,12 +218,15 @@ def least_magnitude(shortfall: Float32, depth: Int32, peak: cutlass.Constexpr) -
 
 
 @cute.jit
-def limit_of(risk_a: Int32, risk_b: Int32, doubt: Float32) -> Float32:
-    """A sum below this may be doubtful; 0 if a vector is empty or not finite."""
-    limit = Float32(risk_a + risk_b) * doubt
-    if risk_a < 0 or risk_b < 0:
-        limit = Float32(0)
-    return limit
+def loss_of(risk: Int32, doubt: Float32) -> Float32:
+    """A sum below what its row and column may lose may be doubtful.
+
+    Below zero, whatever the other loses, if the vector is empty or not finite.
+    """
+    loss = Float32(risk) * doubt
+    if risk < 0:
+        loss = Float32(NO_LOSS)
+    return loss
 
 
 @cute.jit
