@@ -19,8 +19,8 @@ def tables(record: Row) -> dict[str, str]:
 
 
 def times(programs: Row) -> str:
-    """Milliseconds of a step, and the largest difference of its results."""
-    headings = ["step", "float32, ms", "`enable()`", "faster", "TF32"]
+    """Milliseconds of a step, by the clock and of the GPU, and how far its results differ."""
+    headings = ["step", "float32, ms", "`enable()`", "faster", "GPU alone", "TF32"]
     headings += ["difference: `enable()`", "TF32"]
     return table(headings, _times(programs))
 
@@ -34,7 +34,8 @@ def _times(programs: Row) -> Iterator[list[str]]:
             off = {way: f"{record['difference'][way]:.0e}" for way in WAYS}
             label = name if mode == "eager" else f"{name}, compiled"
             faster = f"{record[mode]['speedup']:.2f}×"
-            yield [label, plain, own, faster, tf32, off["gemmlab"], off["tf32"]]
+            busy = f"{record[mode]['busy_speedup']:.2f}×" if "busy_speedup" in record[mode] else "–"
+            yield [label, plain, own, faster, busy, tf32, off["gemmlab"], off["tf32"]]
 
 
 def losses(programs: Row) -> str:

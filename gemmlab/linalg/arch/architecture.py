@@ -66,8 +66,8 @@ class Architecture:
     store_rate: float
     # SGEMM: start in seconds; the least rows and columns that it computes; operations per second of
     # large products; what others lose, as operations, and at most as a share of their own, and how
-    # much of that stacks lose; bytes per second; seconds per step along k, and the most steps that
-    # one block takes.
+    # much of that stacks lose; bytes per second, also for narrow products whose larger factor is
+    # K-major; seconds per step along k, and the most steps that one block takes.
     sgemm_start: float
     sgemm_tile: int
     sgemm_rate: float
@@ -75,5 +75,6 @@ class Architecture:
     sgemm_idle: float
     sgemm_stacked: float
     sgemm_bytes: float
+    sgemm_narrow_bytes: float
     sgemm_step: float
     sgemm_deep: int

@@ -43,4 +43,5 @@ SM80 = replace(
     # cuBLAS SGEMM, published: 18.8 of 19.5 TFLOPS.
     sgemm_rate=18.8e12,
     sgemm_bytes=1.6e12,
+    sgemm_narrow_bytes=1.6e12,
 )

@@ -72,6 +72,7 @@ SM90 = Architecture(
     sgemm_idle=0.952,
     sgemm_stacked=0.4,  # the stacks of `benchmarks/h100/matmul.json`
     sgemm_bytes=2.81e12,
+    sgemm_narrow_bytes=1.5e12,  # 12000 × 16 × 12000 on an H100; with 11 columns 1.2e12
     sgemm_step=16.1e-9,
     sgemm_deep=512,
 )

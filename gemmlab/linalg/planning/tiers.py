@@ -45,6 +45,7 @@ TOLERATED = 256
 LEAST_DEPTH = 128
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
+_NARROW = 16  # rows or columns, of a product for which cuBLAS has slower kernels
 _SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
@@ -200,13 +201,17 @@ def sgemm_time(case: Case) -> float:
     if rows > 1 and columns > 1:  # else cuBLAS multiplies a matrix by a vector
         rows, columns = most(rows, arch.sgemm_tile), most(columns, arch.sgemm_tile)
     work = 2 * rows * columns * case.k * case.batch
+    rate = arch.sgemm_bytes
+    narrow, large_is_k_major = min((case.n, case.k_major[0]), (case.m, case.k_major[1]))
+    if 1 < narrow <= _NARROW and large_is_k_major:
+        rate = arch.sgemm_narrow_bytes
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
     # Small products fill few multiprocessors, and wait for each step along k unless it is divided.
     idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
     if case.batch > 1:
         idle *= arch.sgemm_stacked
     computed = most(work / arch.sgemm_rate + idle, least(case.k, arch.sgemm_deep) * arch.sgemm_step)
-    seconds: float = arch.sgemm_start + most(size / arch.sgemm_bytes, computed)
+    seconds: float = arch.sgemm_start + most(size / rate, computed)
     return seconds
 
 

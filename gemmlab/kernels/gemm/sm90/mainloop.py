@@ -308,34 +308,32 @@ def kernel(
     risk = cute.make_tensor(status_a, cute.make_layout(1))[0]
     risk += cute.make_tensor(status_b, cute.make_layout(1))[0]
     tiles = cute.ceil_div(m, BM * CLUSTER) * cute.ceil_div(n, BN) * batch
-    if (risk < least_risk or risk > most_risk) and not exceeds(doubted, most_doubts):
-        tiles = Int32(0)
-    work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
-
-    if group == CONSUMERS:
-        if cutlass.const_expr(CONSUMERS in REGISTERS):
-            cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
-        if warp == WARPS * CONSUMERS:
-            parts = batch * config.scheme.parts
-            a = tma_operand(
-                map_a, ring.a, BM, config.a_major, 1, (m, k, parts), item_stride_a, config
-            )
-            b = tma_operand(
-                map_b, ring.b, BN, config.b_major, CLUSTER, (n, k, parts), item_stride_b, config
-            )
-            produce(a, b, ring, work, config)
-    else:
-        if cutlass.const_expr(CONSUMERS in REGISTERS):
-            cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
-        scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-        risks = (risk_a, risk_b, shortfall_a, shortfall_b, doubts, doubted, doubt, depth)
-        added = (d, row_d, column_d, batch_d)
-        output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
-        consume(ring, work, output, totals_c, group, config)
-    # A block must not exit while the others of its cluster read what it has copied for them, or
-    # arrive at its barriers.
-    cute.arch.cluster_arrive_relaxed()
-    cute.arch.cluster_wait()
+    if (risk >= least_risk and risk <= most_risk) or exceeds(doubted, most_doubts):
+        work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
+        if group == CONSUMERS:
+            if cutlass.const_expr(CONSUMERS in REGISTERS):
+                cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
+            if warp == WARPS * CONSUMERS:
+                parts = batch * config.scheme.parts
+                a = tma_operand(
+                    map_a, ring.a, BM, config.a_major, 1, (m, k, parts), item_stride_a, config
+                )
+                b = tma_operand(
+                    map_b, ring.b, BN, config.b_major, CLUSTER, (n, k, parts), item_stride_b, config
+                )
+                produce(a, b, ring, work, config)
+        else:
+            if cutlass.const_expr(CONSUMERS in REGISTERS):
+                cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
+            scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
+            risks = (risk_a, risk_b, shortfall_a, shortfall_b, doubts, doubted, doubt, depth)
+            added = (d, row_d, column_d, batch_d)
+            output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
+            consume(ring, work, output, totals_c, group, config)
+        # A block must not exit while the others of its cluster read what it has copied for them, or
+        # arrive at its barriers.
+        cute.arch.cluster_arrive_relaxed()
+        cute.arch.cluster_wait()
 
 
 SIGNATURES = signatures(POINTERS, kernel)
