@@ -25,6 +25,7 @@ NAMES = (
     "ladder",
     "concepts",
     "latencies",
+    "cold",
     "register-file",
     "sm80",
     "others",

@@ -3,7 +3,8 @@
     python -m benchmarks latencies benchmarks/h200/latencies.json
 
 For each microbenchmark, by warps: cycles per instruction until the last warp ends, and those of a
-warp on average; of bursts, cycles until all are issued. Bandwidths of L2 and device memory.
+warp on average; of bursts, cycles until all are issued. Bandwidths of L2, by the size of what is
+read again and again, and of device memory, by the share of the multiprocessors that read.
 """
 
 from __future__ import annotations
@@ -25,31 +26,38 @@ STREAM = """
 extern "C" __global__ void stream(uint4* data, unsigned* out, long long count, long long wrap) {
   uint4 s = make_uint4(0, 0, 0, 0);
   const long long step = (long long)gridDim.x * blockDim.x;
+  long long at = blockIdx.x * (long long)blockDim.x + threadIdx.x;
 #pragma unroll 8
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += step) {
+  for (long long i = at; i < count; i += step) {
     BODY
+    at += step;
+    if (at >= wrap) at -= wrap;
   }
   if ((s.x ^ s.y ^ s.z ^ s.w) == 12345) out[0] = s.x;
 }
 """
-READ = "uint4 v = __ldcg(data + (i & (wrap - 1)));"
+READ = "uint4 v = __ldcg(data + at);"
 BODIES = {
     "read": READ + " s.x ^= v.x; s.y ^= v.y; s.z ^= v.z; s.w ^= v.w;",
-    "write": "data[i & (wrap - 1)] = s;",
-    "copy": READ + " data[(i & (wrap - 1)) + wrap] = v;",
+    "write": "data[at] = s;",
+    "copy": READ + " data[at + wrap] = v;",
     "nothing": "",
 }
 MB16 = 1 << 16  # elements of 16 bytes in a MB
-# name: body, elements that are distinct, elements in all, blocks per multiprocessor
-STREAMS = {
-    "device memory, read": ("read", 512 * MB16, 512 * MB16, 8),
-    "device memory, write": ("write", 512 * MB16, 512 * MB16, 8),
-    "device memory, copy": ("copy", 512 * MB16, 512 * MB16, 8),
-    "L2, read": ("read", 8 * MB16, 1024 * MB16, 8),
-    "L2, write": ("write", 8 * MB16, 1024 * MB16, 8),
-    "no work, few blocks": ("nothing", 1, 0, 1),
-    "no work, many blocks": ("nothing", 1, 0, 512),
+# name: body, elements that are distinct, elements in all, blocks per multiprocessor, their threads
+STREAMS: dict[str, tuple[str, int, int, float, int]] = {
+    "device memory, read": ("read", 512 * MB16, 512 * MB16, 8, 256),
+    "device memory, write": ("write", 512 * MB16, 512 * MB16, 8, 256),
+    "device memory, copy": ("copy", 512 * MB16, 512 * MB16, 8, 256),
+    "L2, read": ("read", 8 * MB16, 1024 * MB16, 8, 256),
+    "L2, write": ("write", 8 * MB16, 1024 * MB16, 8, 256),
+    "no work, few blocks": ("nothing", 1, 0, 1, 256),
+    "no work, many blocks": ("nothing", 1, 0, 512, 256),
 }
+for mb in (12, 16, 20, 24, 28, 32, 40, 48, 56):
+    STREAMS[f"L2, read of {mb} MB"] = ("read", mb * MB16, 1024 * MB16, 8, 256)
+for share in (0.06, 0.25, 0.5, 0.75, 1):
+    STREAMS[f"device memory, read by {share:.0%}"] = ("read", 512 * MB16, 512 * MB16, share, 1024)
 
 
 def cycles(case: Case, gpu: Gpu) -> dict[str, list[float]]:
@@ -82,11 +90,11 @@ def cycles(case: Case, gpu: Gpu) -> dict[str, list[float]]:
 
 def stream(name: str, gpu: Gpu) -> Row:
     """Seconds, and GB/s where data move."""
-    body, distinct, count, per_sm = STREAMS[name]
+    body, distinct, count, per_sm, threads = STREAMS[name]
     kernel = gemmlab.load(STREAM.replace("BODY", BODIES[body]), arch=gpu.device.arch)
     data, out = (gpu.placed(np.zeros(n, np.uint32)) for n in (8 * distinct, 4))
-    grid = (gpu.device.facts.sms * per_sm, 1, 1)
-    time_s = gpu.device.measure(kernel, grid, (256, 1, 1), [data, out, count, distinct])
+    grid = (round(gpu.device.facts.sms * per_sm), 1, 1)
+    time_s = gpu.device.measure(kernel, grid, (threads, 1, 1), [data, out, count, distinct])
     moved = 16 * count * (2 if body == "copy" else 1)
     return {"seconds": time_s, "gbs": round(moved / time_s / 1e9, 1)}
 

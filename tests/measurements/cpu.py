@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,13 @@ FACTS = {"gpu": "a CPU", "driver": "none", "torch": "2", "triton": "3", "jax": "
 
 
 class Emulated(EmulatedDevice):
+    facts = SimpleNamespace(sms=2)
+
     def clear(self, span: Any) -> None:
         span.buffer.write(np.zeros(span.nbytes, np.uint8), span.offset)
+
+    def prepare(self, *launch: Any) -> Any:
+        return lambda: self.launch(*launch)
 
     def measure(self, *launch: Any) -> float:
         self.launch(*launch)

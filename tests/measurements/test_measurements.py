@@ -11,6 +11,7 @@ from cpu import Cpu
 from machine import needs_native
 
 from benchmarks import (
+    cold,
     concepts,
     first_product,
     first_product_child,
@@ -50,6 +51,15 @@ def test_latencies_run_on_the_emulator(monkeypatch):
         small = dataclasses.replace(case, turns=1, warps=(1, 4))
         assert latencies.cycles(small, Cpu()).keys() == {"1 warps", "4 warps"}
     assert len(cases) == len(wanted)
+
+
+@pytest.mark.slow
+def test_cold_launches_run_on_the_emulator(monkeypatch):
+    for name, value in {"PAUSE_CYCLES": 0, "LAUNCHES": 1, "PER_SM": 1, "MOVED_MB": (0, 1)}.items():
+        monkeypatch.setattr(cold, name, value)
+    monkeypatch.setattr(cold, "FLUSH_MB", 1)
+    assert cold.moved("copy", "read", 1, Cpu()).keys() == {"0 MB", "1 MB"}
+    assert cold.straight(8, 1, Cpu()).keys() == {"turn 1", "turn 2", "turn 3", "seconds"}
 
 
 @pytest.mark.slow
