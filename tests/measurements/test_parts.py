@@ -145,11 +145,20 @@ def test_counters_are_read_from_a_profile():
 
 
 def test_the_kernels_of_a_product_are_added():
-    product = [("gemm_naive", {"x": 1}), ("gemm_fast", {"x": 2}), ("split", {"x": 3})]
-    found = caches.summed([*product, ("add", {"x": 4})] * 4, 12)
-    assert [counts["x"] for counts in found] == [1, 2, 7] * 4
-    with pytest.raises(DeviceError, match="12 products, but Nsight Compute read gemm_naive"):
-        caches.summed(product, 12)
+    pack, cublas = ("matmul_pack", {"x": 8}), ("sm90_xmma", {"x": 3})
+    launches = [
+        ("gemm_naive", {"x": 1}),
+        pack,
+        ("gemm_fp16x3", {"x": 2}),
+        cublas,
+        ("add", {"x": 4}),
+    ]
+    counts = [1, 2, None]
+    found = caches.summed([*launches, pack, *launches[2:]], [*counts, 2, None])
+    assert [counts["x"] for counts in found] == [1, 10, 7, 10, 7]
+    for wrong in ([1, 2], [1, 2, None, 1], [1, 5]):
+        with pytest.raises(DeviceError, match=f"{len(wrong)} products, but .* read gemm_naive, "):
+            caches.summed(launches, wrong)
 
 
 DETAILS = f'''==PROF== connected
@@ -230,6 +239,19 @@ def test_the_profiler_sees_the_kernel_of_each_rung():
     entries = [entry.partition("_row")[0] for entry, _ in gpu.seen]
     assert entries == ["sum_vectorized", "sum_fixed_order", "gemm_tensor_core_pipelined"]
     assert all(counters for _, counters in gpu.seen)
+
+
+@pytest.mark.slow
+def test_the_profiler_sees_all_kernels_of_a_product(monkeypatch):
+    gpu: Any = Profiled()
+    monkeypatch.setattr(caches, "Gpu", lambda: gpu)
+    monkeypatch.setattr(caches, "CASES", [("row", 40)])
+    caches.launch("tile-1d,tensor-core-pipelined")
+    made = caches.products(gpu.device.arch, "tile-1d,tensor-core-pipelined")
+    assert [product.name for product in made] == ["tile-1d", "tensor-core-pipelined"]
+    counts = [product.kernels(gpu.device.arch) for product in made]
+    assert all(entry.startswith(caches.OWN) for entry, _ in gpu.seen)
+    assert [len(gpu.seen), *counts] == [5, 1, 4]
 
 
 def test_a_function_is_called_in_a_fresh_process(monkeypatch):
