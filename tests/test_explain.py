@@ -6,6 +6,7 @@ import json
 import types
 import xml.dom.minidom
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +17,17 @@ from rich.console import Console
 import gemmlab.lab.explain.explanation as explanation_module
 import gemmlab.lab.explain.subject as subject_module
 from gemmlab import problems
+from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.cuda import CudaDevice
+from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.emulator.counters import rules
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
 from gemmlab.hardware import specs
 from gemmlab.kernels import ladder
+from gemmlab.lab import judge
 from gemmlab.lab.explain import default_gpu, explain, models, readings
 from gemmlab.lab.explain.patterns import Pattern
+from gemmlab.linalg.runtime.executor import chained
 from gemmlab.report import explanation as page
 from gemmlab.report import explanation_pictures
 
@@ -30,6 +35,7 @@ RAGGED = {"gemm": (33, 67, 12), "transpose": (70, 45), "sum": (1301,), "histogra
 RUNGS = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
 RUNGS += [ladder.in_layout(rung, "course") for rung in ladder.rungs("gemm")[::4]]
 H200 = specs.product("H200")
+TRAFFIC = "l1tex__t_sectors_pipe_lsu_mem_global"
 
 
 def explained(name, *sizes, gpu=H200):
@@ -63,10 +69,9 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
     sizes = RAGGED.get(problem.name, (45,) * len(problem.axes))
     found = explain(problem, rung, dict(zip(problem.axes, sizes, strict=True)), H200)
     assert found.occupancy and not found.refusal
-    if rung.launches is None:
-        assert found.counted and found.counted.patterns
-    else:
-        assert found.counted is None and any("one launch of several" in x for x in found.notes)
+    assert found.counted and found.counted.patterns
+    several = [note for note in found.notes if note.startswith("A product takes 4 launches")]
+    assert bool(several) == (rung.launches is not None) == (found.counted.launches > 1)
     json.dumps(found.as_json(), allow_nan=False)
     assert max(map(len, printed(found, 80).splitlines())) <= 80
     is_modeled = models.model(rung, dict(zip(problem.axes, sizes, strict=True))) is not None
@@ -302,9 +307,46 @@ def test_a_reading_at_the_shape_is_drawn_below_the_roof():
 
 
 @pytest.mark.parametrize(
+    "name", [pytest.param("tensor-core-pipelined", marks=pytest.mark.slow), "wgmma-tma"]
+)
+def test_all_launches_of_a_product_are_counted(name):
+    rung: Any
+    rung, shape = ladder.find(name), {"m": 70, "n": 50, "k": 20}
+    found = explained(name, *shape.values())
+    device = chained(EmulatedDevice("sm_90a", machine_code=True), rung, shape)
+    problem, own = problems.find("gemm"), compile_rung(rung, "sm_90a")
+    case = problem.case(shape, "row", problem.families[0], 0)
+    sizes = rung.geometry(rung.config, shape), problem, case, rung.workspace(rung.config, shape)
+    ran: Any = judge.examine(device, own, *sizes).launched
+    assert found.counted.counters == ran.counters
+    sectors = [ran.counters[f"{TRAFFIC}_op_{word}.sum"] for word in ("ld", "st", "atom", "red")]
+    copied = ran.counters["l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"]
+    assert bool(copied) == (name == "wgmma-tma") == ("bulk copies" in printed(found, 100).lower())
+    copies = found.counted.of("global load").sectors - sectors[0]  # cp.async
+    assert found.counted.moved == copied + 32 * (sum(sectors) + copies)
+    assert found.points[-1].intensity == pytest.approx(2 * 70 * 50 * 20 / found.counted.moved)
+
+
+def test_a_reading_of_several_launches_has_the_peak_of_tensor_cores(monkeypatch):
+    read = {"wgmma": {64: 1}, "cublas": {64: 2}}
+    monkeypatch.setattr(readings, "_documents", lambda: of_gpus({"NVIDIA H200": read}))
+    found = explained("wgmma", 64, 64, 64)
+    own, other = found.as_json()["measured"]
+    assert (own["rung"], own["peak_tflops"]) == ("wgmma", pytest.approx(989.5 / 3))
+    assert (other["rung"], other["peak"], other["peak_tflops"]) == ("cublas", "FP32 peak", 66.9)
+    [line] = [x for x in printed(found, 200).splitlines() if x.startswith("m  measured")]
+    assert line.endswith("% of the 16-bit peak of tensor cores ÷ 3 products")
+
+
+def unsupported(*args):
+    raise UnsupportedInstructionError("unsupported instruction wgmma")
+
+
+@pytest.mark.parametrize(
     ("name", "products"), [("fp16x3", 3), ("bf16x6", 6), ("tensor-core", 3), ("wgmma", 3)]
 )
-def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products):
+def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products, monkeypatch):
+    monkeypatch.setattr(subject_module, "launches", unsupported)  # saves the time of counting
     found = explained(name, 4096, 4096, 4096)
     assert found.peak_tflops == pytest.approx(989.5 / products) and found.peak_tflops > 66.9
     assert found.least_time_s == pytest.approx(2 * 4096**3 * products / 989.5e12)
@@ -323,9 +365,6 @@ def test_what_is_refused_is_explained_without_counts(name, sizes, why):
 
 
 def test_a_kernel_that_cannot_be_emulated_is_explained_without_counts(monkeypatch):
-    def unsupported(*args):
-        raise UnsupportedInstructionError("unsupported instruction wgmma")
-
     monkeypatch.setattr(subject_module, "launch", unsupported)
     found = explained("naive", 8, 8, 8)
     assert found.counted is None and "wgmma" in " ".join(found.notes)

@@ -39,14 +39,14 @@ def subject(path: Path, words: Directive, sizes: Shape | None = None) -> Subject
             notes.append(_ALL_BYTES)
         return artifact
 
-    def launched(artifact: Artifact, shape: Shape) -> Launched:
+    def launched(artifact: Artifact, shape: Shape) -> tuple[Launched, ...]:
         trace = Trace()
         done = file.launch(artifact, shape, trace=trace)
         told: tuple[str, ...] = ()
         if done.verdict is not None and not done.verdict.passed:
             told = (f"{done.verdict.status}: {done.verdict.message}",)
         made = Call(done.call.grid, done.call.block, done.call.args, done.call.smem)
-        return Launched(done.case, done.call.names, artifact, trace, done.run, told, made)
+        return (Launched(done.case, done.call.names, artifact, trace, done.run, told, made),)
 
     entry = file.directive.entry
     return Subject(

@@ -107,7 +107,7 @@ def machine_lint(artifact: Artifact, rung: Rung | None = None) -> dict[str, str]
     own = rung and (rung.problem, label(rung), rung.layout)
     if own and gpu and (read := readings.largest(*own, gpu.name)):
         facts["measured"] = (
-            f"{read.tflops / read.peak_tflops:.1%} of the FP32 peak, {read.tflops:.1f} TFLOPS on "
+            f"{read.share:.1%} of the {read.peak.name}, {read.tflops:.1f} TFLOPS on "
             f"{read.device} at {times(read.shape)}"
         )
     return facts | {

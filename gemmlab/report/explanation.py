@@ -19,6 +19,7 @@ from gemmlab.lab.explain.counted import Loop
 from gemmlab.lab.explain.explanation import STEPS, Explanation
 from gemmlab.lab.explain.patterns import Pattern
 from gemmlab.lab.explain.readings import Reading
+from gemmlab.lab.metrics import MATRIX_PRODUCTS
 from gemmlab.report import explanation_pictures, tables
 
 _ROOFLINE_WIDTH = 64
@@ -164,7 +165,7 @@ def _roofline(e: Explanation, width: int) -> Iterator[RenderableType]:
     for r in measured:
         yield (
             f"m  measured on {r.device}, {digits(r.intensity)} FLOP/byte of device memory: "
-            f"{r.tflops:.3g} TFLOPS, {r.tflops / r.peak_tflops:.1%} of the FP32 peak"
+            f"{r.tflops:.3g} TFLOPS, {r.share:.1%} of the {r.peak.name}"
         )
     if ceiling and ceiling < e.peak_tflops:
         yield (
@@ -268,8 +269,10 @@ def _warps(e: Explanation) -> Iterator[RenderableType]:
     if e.counted is None:
         return
     divergent = e.counted.counters["ptx_branch_divergent.sum"]
+    where = " in all launches" if e.counted.launches > 1 else ""
     yield (
-        f"Divergent branches: {divergent:,}. The paths of a divergent warp run one after the other."
+        f"Divergent branches{where}: {divergent:,}. The paths of a divergent warp run one after "
+        "the other."
         if divergent
         else "No branch diverges."
     )
@@ -336,16 +339,20 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
     counted, caches = e.counted, e.caches
     assert counted and caches
     at = f"At {times(counted.shape)}, lanes" if counted.shape else "Lanes"
+    bulk = f" Bulk copies read {scaled(caches.bulk)}B." if caches.bulk else ""
     yield (
         f"{at} request loads of {scaled(caches.asked)}B, in "
-        f"{scaled(caches.sectors)}B of L1 sectors. Inputs and outputs are "
+        f"{scaled(caches.sectors)}B of L1 sectors.{bulk} Inputs and outputs are "
         f"{scaled(caches.least)}B. {_device_memory(e)}"
     )
-    ceiling = f": at most {caches.wavefront_tflops:.3g} TFLOPS" if e.work.flops else ""
+    most = caches.wavefront_tflops
+    ceiling = f": at most {digits(most)} TFLOPS" if most and e.work.flops else ""
     yield (
         f"{scaled(caches.wavefronts)} wavefronts of L1 and shared memory, 1 per clock per SM, "
         f"take at least {seconds(caches.wavefront_s)} on all {e.gpu.sms} SMs{ceiling}."
     )
+    if caches.bulk or counted.counters.get(MATRIX_PRODUCTS):
+        yield "What bulk copies write to shared memory and wgmma reads from it is not among them."
     if counted.loop:
         yield _loop(counted.loop)
     for device in dict.fromkeys(r.device for r in e.measured):
@@ -383,7 +390,7 @@ def _measured(device: str, readings: Sequence[Reading]) -> RenderableType:
             f"{scaled(r.dram_bytes)}B",
             seconds(r.time_s),
             f"{r.tflops:.3g}",
-            f"{r.tflops / r.peak_tflops:.1%}",
+            f"{r.share:.1%}",
         )
         for r in readings
     ]

@@ -141,7 +141,7 @@ def caches(readings: Sequence[Reading]) -> str:
             f"{figures.scaled(one.l2_bytes)}B",
             f"{figures.scaled(one.dram_bytes)}B",
             figures.seconds(one.time_s),
-            _percent(100 * one.tflops / one.peak_tflops),
+            _percent(100 * one.share),
         ]
         for one in readings
     ]

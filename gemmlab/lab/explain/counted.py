@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gemmlab import sass
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.emulated import emulate
 from gemmlab.emulator import Run, Trace
+from gemmlab.emulator.counters import pipes
 from gemmlab.emulator.counters.rules import LANES, SECTOR_BYTES
 from gemmlab.kernels.rung import Rung
 from gemmlab.lab.explain import tiles
@@ -40,6 +42,13 @@ class Totals:
     shares_sectors: bool = False  # an instruction requests more bytes than its sectors have
     wastes_sectors: bool = False  # an instruction requests fewer bytes than its sectors have
 
+    def __add__(self, other: Totals) -> Totals:
+        """The sums of numbers; whether one of the two has a property."""
+        pairs = {x.name: (getattr(self, x.name), getattr(other, x.name)) for x in fields(Totals)}
+        return Totals(
+            **{k: a or b if isinstance(a, bool) else a + b for k, (a, b) in pairs.items()}
+        )
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -54,11 +63,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of one emulated launch.
+    """The counts of one emulated launch, or of several.
 
-    `flops` are in float32, and those of matrix products. `owners` has a string per row of the first
-    block's part of a two-dimensional output: the digit of the warp that wrote each element. It is
-    empty for other outputs.
+    Of several, counters, totals and FLOPs are sums; the rest is of the kernel's own launch. `flops`
+    are in float32, and those of matrix products. `owners` has a string per row of the first block's
+    part of a two-dimensional output: the digit of the warp that wrote each element. It is empty for
+    other outputs.
     """
 
     shape: dict[str, int]
@@ -68,9 +78,22 @@ class Counted:
     loop: Loop | None
     patterns: tuple[Pattern, ...]
     owners: tuple[str, ...]
+    launches: int = 1
 
     def of(self, space_and_operation: str) -> Totals:
         return self.totals.get(space_and_operation, Totals())
+
+    @property
+    def bulk_loaded(self) -> int:
+        """Bytes of global memory that bulk copies read, in whole sectors."""
+        return self.counters.get(pipes.BYTES["tma_ld"], 0)
+
+    @property
+    def moved(self) -> int:
+        """Bytes of the sectors that accesses of global memory and bulk copies touch."""
+        sectors = sum(self.of(f"global {op}").sectors for op in ("load", "store", "atomic"))
+        bulk = sum(self.counters.get(name, 0) for name in pipes.BYTES.values())
+        return SECTOR_BYTES * sectors + bulk
 
 
 @dataclass(frozen=True)
@@ -123,6 +146,22 @@ def launch(
     return Launched(case, tuple(names), artifact, trace, run, call=call)
 
 
+def added(counts: Sequence[Counted]) -> Counted:
+    """Return the counts of several launches, the kernel's own first."""
+    own, *others = counts
+    if not others:
+        return own
+    counters: Counter[str] = Counter()
+    totals: dict[str, Totals] = {}
+    for one in counts:
+        counters.update(one.counters)
+        for kind, found in one.totals.items():
+            totals[kind] = totals.get(kind, Totals()) + found
+    flops = sum(one.flops for one in counts)
+    launches = sum(one.launches for one in counts)
+    return replace(own, counters=dict(counters), totals=totals, flops=flops, launches=launches)
+
+
 def count(launched: Launched, shape: Mapping[str, int]) -> Counted:
     """Return the counts of a launch at a shape."""
     trace = launched.trace
@@ -142,17 +181,16 @@ def _totals(trace: Trace) -> dict[str, Totals]:
     totals: dict[str, Totals] = {}
     for (index, space), counts in trace.tally.sites.items():
         kind = f"{space} {ACCESSES.get(code[index].root) or COPY[space]}"
-        old = totals.get(kind, Totals())
         asked, moved = counts.threads * accesses[index].width, SECTOR_BYTES * counts.sectors
-        totals[kind] = Totals(
-            old.requests + counts.requests,
-            old.lanes + counts.threads,
-            old.bytes_asked + asked,
-            old.sectors + counts.sectors,
-            old.wavefronts + counts.wavefronts,
-            old.ideal_wavefronts + counts.ideal_wavefronts,
-            old.shares_sectors or moved < asked,
-            old.wastes_sectors or moved > asked,
+        totals[kind] = totals.get(kind, Totals()) + Totals(
+            counts.requests,
+            counts.threads,
+            asked,
+            counts.sectors,
+            counts.wavefronts,
+            counts.ideal_wavefronts,
+            moved < asked,
+            moved > asked,
         )
     return totals
 
@@ -212,7 +250,9 @@ def _chain(body: Sequence[Instruction]) -> int:
 
 def _owners(trace: Trace, case: Case | None, names: Sequence[str]) -> tuple[str, ...]:
     """Return the owners of the smallest rectangle that contains all stores of the first block."""
-    writers = None if case is None else tiles.writers(trace, case, names)
+    if case is None or case.output not in names:  # a launch of several that does not write it
+        return ()
+    writers = tiles.writers(trace, case, names)
     if writers is None:
         return ()
     warps = np.where(writers < 0, -1, writers // LANES)

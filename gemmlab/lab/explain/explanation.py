@@ -23,7 +23,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.lab import advice, peaks
 from gemmlab.lab.explain import stalls
 from gemmlab.lab.explain.comparison import Row, compare
-from gemmlab.lab.explain.counted import Counted, count
+from gemmlab.lab.explain.counted import Counted, added, count
 from gemmlab.lab.explain.readings import Reading, readings
 from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.lab.explain.subject import Subject, of_rung
@@ -88,6 +88,7 @@ class Caches:
 
     asked: int  # bytes of global loads requested by lanes
     sectors: int  # bytes of the L1 sectors of these loads
+    bulk: int  # bytes that bulk copies read
     least: int  # bytes of inputs and outputs, each moved once
     wavefronts: int  # of L1 and shared memory
     wavefront_s: float  # their minimum time, at one per clock per SM
@@ -180,6 +181,7 @@ class Explanation:
                 data["waves"][name] = getattr(self.waves, name)
         for reading, plain in zip(self.measured, data["measured"], strict=True):
             plain |= {"tflops": reading.tflops, "intensity": reading.intensity}
+            plain |= {"peak": reading.peak.name, "peak_tflops": reading.peak.tflops}
         data["work"]["accesses_per_result"] = self.work.accesses()
         data["gpu"]["ridge"] = self.gpu.ridge
         data["geometry"] = self.geometry._asdict()
@@ -219,7 +221,8 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
     artifact = subject.compiled(gpu, notes)
     geometry = subject.geometry(shape)
     refusal = _refusal(subject, gpu, artifact, geometry)
-    counted = None if refusal else _count(subject, artifact, notes)
+    counts = [] if refusal else _counts(subject, artifact, notes)
+    counted = added(counts) if counts else None
     threads = math.prod(geometry.grid) * math.prod(geometry.block)
     traffic, least_bytes = subject.traffic(shape), subject.least_bytes(shape)
     flops = problem.flops(shape) if problem else counted.flops if counted else 0
@@ -256,7 +259,7 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
         if problem and rung
         else (),
         stalls=stalls.measured(artifact),
-        advice=_advice(artifact, counted, resident, problem.name if problem else ""),
+        advice=_advice(artifact, counts, resident, problem.name if problem else ""),
         notes=tuple(notes),
     )
 
@@ -316,12 +319,8 @@ def _even(subject: Subject, blocks: int) -> bool:
     return bool(m % tile_m == n % tile_n == 0 and blocks == (m // tile_m) * (n // tile_n))
 
 
-def _count(subject: Subject, artifact: Artifact, notes: list[str]) -> Counted | None:
-    if subject.rung and subject.rung.launches is not None:
-        notes.append(
-            "Not counted: this kernel is one launch of several. `gemmlab climb` counts all of them."
-        )
-        return None
+def _counts(subject: Subject, artifact: Artifact, notes: list[str]) -> list[Counted]:
+    """Return the counts of each launch, the kernel's own first."""
     small, shape = subject.counted_shape, subject.shape
     if small != shape:
         ratio = math.prod(shape.values()) / math.prod(small.values())
@@ -333,28 +332,33 @@ def _count(subject: Subject, artifact: Artifact, notes: list[str]) -> Counted | 
         launched = subject.launched(artifact, small)
     except EmulationError as error:
         notes.append(f"Not counted: {str(error).splitlines()[0]}.")
-        return None
-    notes += launched.notes
-    return count(launched, small)
+        return []
+    if len(launched) > 1:
+        notes.append(
+            f"A product takes {len(launched)} launches. Roofline and caches are those of all; "
+            "occupancy, accesses and advice are those of the rung's own kernel."
+        )
+    for one in launched:
+        notes += one.notes
+    return [count(one, small) for one in launched]
 
 
 def _moved(subject: Subject, counted: Counted | None) -> tuple[int, int] | None:
-    """Return the FLOPs and the bytes of the sectors that a launch at the counted shape moves."""
+    """Return the FLOPs and the bytes of the sectors that are moved at the counted shape."""
     if counted is None:
         return None
-    sectors = sum(counted.of(f"global {op}").sectors for op in ("load", "store", "atomic"))
     own = subject.problem
     flops = own.flops(counted.shape) if own else counted.flops
-    return flops, SECTOR_BYTES * sectors
+    return flops, counted.moved
 
 
 def _advice(
-    artifact: Artifact, counted: Counted | None, resident: Occupancy | None, problem: str
+    artifact: Artifact, counts: list[Counted], resident: Occupancy | None, problem: str
 ) -> tuple[str, ...]:
     taken = asdict(artifact.resources) if artifact.resources else {}
     if resident:
         taken |= {"fraction": resident.fraction, "limiter": resident.limiter}
-    counters = counted.counters if counted else None
+    counters = counts[0].counters if counts else None
     return tuple(advice.sentences(counters, taken, problem, artifact.ptx))
 
 
@@ -391,6 +395,7 @@ def _caches(subject: Subject, gpu: Gpu, counted: Counted) -> Caches:
     return Caches(
         loads.bytes_asked,
         loads.sectors * SECTOR_BYTES,
+        counted.bulk_loaded,
         subject.least_bytes(counted.shape),
         waves,
         seconds,

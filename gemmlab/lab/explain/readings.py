@@ -9,8 +9,11 @@ from importlib import resources
 from typing import Any
 
 from gemmlab import problems
+from gemmlab.emulator.counters import pipes
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.hardware import specs
+from gemmlab.lab import peaks
+from gemmlab.lab.peaks import Peak
 
 _FILES = ("caches-h200.json", "caches-h100.json")
 CUBLAS = "cublas"  # named as a rung
@@ -19,15 +22,15 @@ _COMPANIONS = ("naive", "float4", CUBLAS)  # shown with every rung, for comparis
 
 @dataclass(frozen=True)
 class Reading:
-    """One launch, with empty caches at the start."""
+    """One product, with empty caches at the start of each of its launches."""
 
     device: str
+    problem: str
     rung: str
     layout: str
     shape: dict[str, int]
     flops: int
-    peak_tflops: float  # float32, by the device's data sheet
-    l1_bytes: int  # loaded from L1, in whole sectors
+    l1_bytes: int  # loaded from L1, in whole sectors, and by bulk copies
     l1_hit: float  # hit rate, 0 to 1
     l2_bytes: int  # read by L1 from L2
     dram_bytes: int  # read from device memory
@@ -37,6 +40,21 @@ class Reading:
     @property
     def tflops(self) -> float:
         return self.flops / self.time_s / 1e12
+
+    @property
+    def peak(self) -> Peak:
+        """What bounds its FLOPs, by the device's data sheet."""
+        gpu = specs.gpu(self.device)
+        assert gpu, f"{self.device} is not in the table of GPUs"
+        products = peaks.recorded_products(self.problem, self.rung)
+        if products and gpu.tensor_tflops is not None:
+            return peaks.of_tensor_cores(gpu.tensor_tflops, products)
+        return Peak(peaks.FP32_PEAK, gpu.fp32_tflops)
+
+    @property
+    def share(self) -> float:
+        """Of the peak."""
+        return self.tflops / self.peak.tflops
 
     @property
     def intensity(self) -> float:
@@ -85,22 +103,23 @@ def _documents() -> list[dict[str, Any]]:
 
 
 def _reading(device: str, raw: dict[str, Any]) -> Reading:
-    counters, gpu = raw["counters"], specs.gpu(device)
-    assert gpu, f"{device} is not in the table of GPUs"
+    counters = raw["counters"]
     # Loads, and asynchronous copies to shared memory (LDGSTS).
     sectors, hits = (
         sum(counters.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum", 0) for op in ops)
         for ops in (("ld", "ldgsts"), ("ld_lookup_hit", "ldgsts_lookup_hit"))
     )
+    copied = counters.get(pipes.BYTES["tma_ld"], 0)
+    loaded = SECTOR_BYTES * sectors + copied
     return Reading(
         device,
+        raw["problem"],
         raw["rung"],
         raw["layout"],
         raw["shape"],
         problems.find(raw["problem"]).flops(raw["shape"]),
-        gpu.fp32_tflops,
-        SECTOR_BYTES * sectors,
-        hits / sectors if sectors else 0.0,
+        loaded,
+        SECTOR_BYTES * hits / loaded if loaded else 0.0,
         SECTOR_BYTES * counters["lts__t_sectors_srcunit_tex_op_read.sum"],
         counters["dram__bytes_read.sum"],
         counters["dram__bytes_write.sum"],

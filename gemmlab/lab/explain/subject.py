@@ -17,6 +17,7 @@ from gemmlab.hardware.specs import Gpu
 from gemmlab.hardware.traffic import Traffic
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.lab.explain.chained import launches
 from gemmlab.lab.explain.counted import Launched, launch
 from gemmlab.lab.explain.models import model
 from gemmlab.problems.problem import Problem, Shape
@@ -31,7 +32,7 @@ class Subject:
     least_bytes(shape): each input read once, each output written once.
     compiled(gpu, notes): for that GPU; appends to the notes.
     broken(shape): the rule of the kernel that a shape breaks, or None.
-    launched(artifact, shape): one emulated launch with its trace.
+    launched(artifact, shape): the emulated launches with their traces, that of `artifact` first.
     rung: None for a file.
     """
 
@@ -43,7 +44,7 @@ class Subject:
     least_bytes: Callable[[Shape], int]
     compiled: Callable[[Gpu, list[str]], Artifact]
     geometry: Callable[[Shape], Geometry]
-    launched: Callable[[Artifact, Shape], Launched]
+    launched: Callable[[Artifact, Shape], tuple[Launched, ...]]
     broken: Callable[[Shape], str | None] = lambda shape: None
     rung: Rung | None = None
 
@@ -75,10 +76,16 @@ def of_rung(problem: Problem, rung: Rung, shape: Shape) -> Subject:
         least_bytes=problem.min_bytes,
         compiled=partial(_compiled, rung),
         geometry=partial(rung.geometry, rung.config),
-        launched=partial(launch, problem, rung),
+        launched=partial(_launched if rung.launches is None else launches, problem, rung),
         broken=partial(rung.requires, rung.config),
         rung=rung,
     )
+
+
+def _launched(
+    problem: Problem, rung: Rung, artifact: Artifact, shape: Shape
+) -> tuple[Launched, ...]:
+    return (launch(problem, rung, artifact, shape),)
 
 
 def target_of(gpu: Gpu) -> str:

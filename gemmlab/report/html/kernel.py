@@ -51,7 +51,7 @@ def rung(
     if own:
         numbers[f"measured, {own[0].device}"] = seconds(own[0].time_s)
         if e.work.flops:
-            numbers["of the peak"] = percent(100 * own[0].tflops / e.peak_tflops)
+            numbers["of the peak"] = percent(100 * own[0].share)
     sections = [
         Section("Work", " ".join(e.notes), [facts(dict(texts.work_facts(e))), *_roofline(e)])
     ]
