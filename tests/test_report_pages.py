@@ -13,7 +13,9 @@ from reports import MOST_BYTES, json_of, parts_of, report
 from gemmlab.cli.app import main
 from gemmlab.core.packages import VL_CONVERT
 from gemmlab.errors import MissingDependencyError
+from gemmlab.kernels import ladder
 from gemmlab.lab import records
+from gemmlab.lab.bench import record as bench_record
 from gemmlab.report.html import climb
 from gemmlab.report.html.page import Page, Part, Section, embedded
 
@@ -27,6 +29,7 @@ SOURCES: dict[str, list[object]] = {
     "emulated": [ROOT / "benchmarks" / "emulated" / "climb.json"],
     "flows": [H200 / "climb-vector-add.json"],
     "bench": [H200 / "bench" / "gemm"],
+    "several runs": [ROOT / "benchmarks" / "h100" / "bench" / "gemm-course-large"],
     "rung": ["float4", "--size", "128"],
     "rung of a sum": ["sum:tree-strided", "--size", "4096"],
     "transpose": ["shared-padded", "--size", "128"],
@@ -134,6 +137,25 @@ def test_rungs_on_tensor_cores_have_their_own_roofs(capsys):
         assert peaks[point["peak"]] == pytest.approx(peak)
         assert point["% of peak"] == pytest.approx(100 * point["TFLOPS"] / peak)
     assert points["cublas"]["peak"] == "FP32 peak" and peaks["FP32 peak"] < 66.9
+
+
+def test_runs_of_one_case_have_bars_of_their_own_in_the_order_of_the_ladder(capsys):
+    parts = parts_of(capsys, *SOURCES["several runs"])
+    speeds, errors = parts["Speed, TFLOPS"], parts["Error"]
+    names = [row["kernel"] for row in speeds]
+    assert names == [row["kernel"] for row in errors] == [r["kernel"] for r in parts["All numbers"]]
+    assert names[:6] == [f"cublas, run {run}" for run in range(1, 7)]
+    known = [ladder.label(ladder.in_layout(rung, "course")) for rung in ladder.rungs("gemm")]
+    assert names[6:] == known
+    times = [read.gpu_median_s for read in benched(SOURCES["several runs"][0], "cublas")]
+    assert [row["TFLOPS"] for row in speeds[:6]] == [2e-12 * 8192**3 / time for time in times]
+    assert [row["% of baseline"] for row in speeds[:6]] == [100] * 6
+
+
+def benched(folder, kernel):
+    """The records of a kernel by date."""
+    found = [record for record in bench_record.read(folder) if record.kernel == kernel]
+    return sorted(found, key=lambda record: record.date)
 
 
 @pytest.mark.slow
@@ -327,6 +349,24 @@ def test_both_themes_a_phone_and_links(browser, page_of):
     section = page.locator(f"section{link.get_attribute('href')} > details[open]")
     section.wait_for()
     assert folded.locator(".plot").first.bounding_box()["width"] > 250
+    page.close()
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize(("name", "width"), [("several runs", 1200), ("several runs", 390)])
+def test_no_text_of_a_roofline_covers_another(browser, page_of, name, width):
+    page = opened(browser, page_of(name), [], width=width)
+    plot = page.locator("figure", has_text="Roofline").first.locator(".plot")
+    texts = [
+        (one.text_content(), one.bounding_box()) for one in plot.locator(".mark-text text").all()
+    ]
+    assert "fp16x3" in " ".join(text for text, _ in texts) and len(texts) > 12
+    for index, (text, a) in enumerate(texts):
+        for other, b in texts[:index]:
+            across = min(a["x"] + a["width"], b["x"] + b["width"]) - max(a["x"], b["x"])
+            down = min(a["y"] + a["height"], b["y"] + b["height"]) - max(a["y"], b["y"])
+            assert across <= 0 or down <= 0.2 * a["height"], (text, other)
     page.close()
 
 

@@ -14,6 +14,7 @@ from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
 
 FP32_PEAK = "FP32 peak"
+_OF, _PRODUCTS = "16-bit peak of ", " products"
 
 
 class Peak(NamedTuple):
@@ -22,13 +23,18 @@ class Peak(NamedTuple):
     name: str
     tflops: float
 
+    @property
+    def label(self) -> str:
+        """The name without what a chart's caption can say: "tensor cores ÷ 3"."""
+        return self.name.removeprefix(_OF).removesuffix(_PRODUCTS)
+
 
 def of_tensor_cores(tensor_tflops: float, products: int = 1) -> Peak:
     """Return the peak of kernels with so many 16-bit products per product; `tensor_tflops` is the
     data sheet's 16-bit peak."""
-    name = "16-bit peak of tensor cores"
+    name = f"{_OF}tensor cores"
     return Peak(
-        name if products == 1 else f"{name} ÷ {products} products", tensor_tflops / products
+        name if products == 1 else f"{name} ÷ {products}{_PRODUCTS}", tensor_tflops / products
     )
 
 

@@ -31,6 +31,13 @@ def requested_bytes(problem: str, name: str, layout: str, shape: Mapping[str, in
     return traffic.global_bytes if traffic else None
 
 
+def position(problem: str, rung: str) -> int:
+    """Return a rung's place in its ladder, in any layout; what the ladder lacks comes last."""
+    known = [one.name for one in ladder.rungs(problem)] if problem in problems.NAMES else []
+    name = any_layout(rung.partition(" ")[0])
+    return known.index(name) if name in known else len(known)
+
+
 def any_layout(name: str) -> str:
     """Return a rung's name in any layout: `naive` of `naive-tnn`."""
     return next((rung.name for rung in ladder.rungs() if rung.course_name == name), name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmlab.core.figures import digits, percent, seconds
@@ -12,9 +13,11 @@ from gemmlab.lab.peaks import FP32_PEAK, Peak
 from gemmlab.report.html import charts
 from gemmlab.report.html.page import Page, Part, Section, table
 from gemmlab.report.html.roofline import roofline
-from gemmlab.report.rungs import change, requested_bytes
+from gemmlab.report.rungs import change, position, requested_bytes
 
 _SIZES = "Dashed: libraries. Hover over a point for its kernel and number."
+Named = Mapping[str, Record]  # by the name in charts
+
 _KERNEL, _LIBRARY = "gemmlab's kernel", "library"
 
 
@@ -32,7 +35,7 @@ def page(records: Sequence[Record]) -> Page:
             f"{machine['sms']} SMs",
             f"driver {machine['driver']}",
             f"clocks {machine['clocks']}",
-            largest[0][0].date[:10],
+            *sorted({record.date[:10] for record in largest[0]}),
         ],
         tiles=_headline(largest[0]),
         sections=[
@@ -69,20 +72,43 @@ def _name(case: Case) -> str:
 
 
 def _ordered(records: Sequence[Record]) -> list[Record]:
-    """Sort into the order of measurement: libraries, then the ladder."""
-    order = records[0].interleaved
-    return sorted(records, key=lambda r: order.index(r.kernel) if r.kernel in order else len(order))
+    """Sort: libraries first, then the ladder; what a run has of neither by its turn in the run."""
+
+    def place(r: Record) -> tuple[bool, int, int, str]:
+        turn = r.interleaved.index(r.kernel) if r.kernel in r.interleaved else len(r.interleaved)
+        return _is_kernel(r), position(r.problem, r.kernel), turn, r.date
+
+    return sorted(records, key=place)
+
+
+def _named(records: Sequence[Record]) -> Named:
+    """Name the records of a case: by kernel, and by run if several runs measured it."""
+    runs = _runs(records)
+    times = Counter(record.kernel for record in records)
+    return {
+        r.kernel if times[r.kernel] == 1 else f"{r.kernel}, run {1 + runs.index(r.date)}": r
+        for r in _ordered(records)
+    }
+
+
+def _runs(records: Sequence[Record]) -> list[str]:
+    """The dates of the runs."""
+    return sorted({record.date for record in records})
 
 
 def _section(records: Sequence[Record], *, folded: bool) -> Section:
-    own = _ordered(records)
-    one = own[0]
+    own, one = _named(records), records[0]
     about = (
         f"Cold runs, medians of {one.protocol['rounds']} interleaved rounds; the line at a "
         f"bar's end spans the 10th to the 90th percentile. Inputs: {one.family}, seed {one.seed}."
     )
+    if (runs := len(_runs(records))) > 1:
+        about += f" {runs} runs, numbered by date."
     return Section(
-        _name(one.case), about, [_bars(own), *_roofline(own), *_errors(own), _table(own)], folded
+        _name(one.case),
+        about,
+        [_bars(own), *_roofline(records), *_errors(own), _table(own)],
+        folded,
     )
 
 
@@ -91,7 +117,7 @@ def _speed(record: Record, time_s: float) -> float:
     return work / time_s
 
 
-def _row(record: Record, value: str) -> dict[str, Any]:
+def _row(name: str, record: Record, value: str) -> dict[str, Any]:
     shares = {
         "% of baseline": record.percent_of_baseline,
         "% of measured roof": record.roof_percent("measured"),
@@ -102,7 +128,7 @@ def _row(record: Record, value: str) -> dict[str, Any]:
     shares_shown = (record.percent_of_baseline, record.roof_percent("datasheet"))
     speed = _speed(record, record.gpu_median_s)
     return {
-        "kernel": record.kernel,
+        "kernel": name,
         value: speed,
         "time": seconds(record.gpu_median_s),
         "p10": _speed(record, record.gpu_p90_s),
@@ -115,9 +141,10 @@ def _row(record: Record, value: str) -> dict[str, Any]:
     }
 
 
-def _bars(records: Sequence[Record]) -> Part:
+def _bars(own: Named) -> Part:
+    records = list(own.values())
     value = "TFLOPS" if records[0].tflops else "GB/s"
-    rows = [_row(record, value) for record in records]
+    rows = [_row(name, record, value) for name, record in own.items()]
     baseline = records[0].baseline
     against = f"percent of {baseline['title']}, measured in the same rounds; " if baseline else ""
     caption = f"Beside a bar: {value}; {against}percent of the data sheet's peak or bandwidth."
@@ -140,17 +167,17 @@ def _roofline(records: Sequence[Record]) -> list[Part]:
             "FLOP/byte": record.flops / (asked or record.min_bytes),
             "TFLOPS": record.tflops,
             "% of peak": 100 * record.tflops / peak.tflops,
-            "peak": peak.name,
+            "peak": peak.label,
             "bytes": "requested" if asked else "minimum traffic",
         }
-        for record in records
+        for record in _ordered(records)
         if record.tflops and (peak := _peak(record))
         for asked in [_asked(record)]
     ]
     if not rows or not roof["fp32_tflops"] or not roof["bandwidth_gbs"]:
         return []
     peaks = {FP32_PEAK: roof["fp32_tflops"]}
-    peaks |= dict(peak for record in records if (peak := _peak(record)))
+    peaks |= {peak.label: peak.tflops for record in records if (peak := _peak(record))}
     caption = (
         "Measured speed over FLOPs per byte. For gemmlab's kernels, the bytes are those that lanes "
         "request from global memory, before any cache: a point above the slanted roof of device "
@@ -158,11 +185,6 @@ def _roofline(records: Sequence[Record]) -> list[Part]:
         "each input is read once and each output written once. The roof is measured: "
         f"{roof['source']}."
     )
-    if len(peaks) > 1:
-        caption += (
-            " The peaks of tensor cores are the data sheet's, divided by the number of 16-bit "
-            "products that a product in float32 precision takes."
-        )
     return [
         roofline(
             "Roofline",
@@ -187,22 +209,22 @@ def _asked(record: Record) -> int | None:
     return requested_bytes(record.problem, record.kernel, record.layout, record.shape)
 
 
-def _errors(records: Sequence[Record]) -> list[Part]:
+def _errors(own: Named) -> list[Part]:
     rows = [
         {
-            "kernel": r.kernel,
+            "kernel": name,
             "error, u": r.max_error_u,
             "by": _KERNEL if _is_kernel(r) else _LIBRARY,
             charts.LABEL: digits(r.max_error_u),
         }
-        for r in records
+        for name, r in own.items()
         if r.max_error_u is not None
     ]
     if not any(row["error, u"] for row in rows):
         return []
     caption = (
         "Largest error against float64, in units of u = 2⁻²⁴ times the sum of the terms' "
-        f"magnitudes. The bound is {digits(records[0].bound_u)} u."
+        f"magnitudes. The bound is {digits(next(iter(own.values())).bound_u)} u."
     )
     return [
         charts.bars(
@@ -216,13 +238,13 @@ def _errors(records: Sequence[Record]) -> list[Part]:
     ]
 
 
-def _table(records: Sequence[Record]) -> Part:
+def _table(own: Named) -> Part:
     def shown(value: float | None, write: Any) -> str:
         return "–" if value is None else write(value)
 
     rows = [
         [
-            r.kernel,
+            name,
             change(r.problem, r.kernel) if _is_kernel(r) else r.title,
             seconds(r.gpu_median_s),
             shown(r.gpu_noise_percent, lambda noise: f"{noise:.2f} %"),
@@ -234,9 +256,9 @@ def _table(records: Sequence[Record]) -> Part:
             shown(r.sm_mhz, lambda clock: f"{clock:.0f}"),
             shown(r.power_w, lambda power: f"{power:.0f}"),
         ]
-        for r in records
+        for name, r in own.items()
     ]
-    value = "TFLOPS" if records[0].tflops else "GB/s"
+    value = "TFLOPS" if next(iter(own.values())).tflops else "GB/s"
     headings = ["kernel", "what it is", "time", "noise", value, "of baseline", "of measured roof"]
     headings += ["of data sheet", "registers", "SM MHz", "W"]
     return table("All numbers", "", headings, rows)

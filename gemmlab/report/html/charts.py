@@ -47,12 +47,18 @@ CONFIG: Spec = {
 }
 
 
-def chart(title: str, caption: str, data: Any, spec: Spec) -> Part:
-    """Return a chart as wide as the page. `data`: its content as JSON, the twin of the picture."""
+def chart(title: str, caption: str, data: Any, spec: Spec, *, has_names: bool = False) -> Part:
+    """Return a chart as wide as the page. `data`: its content as JSON, the twin of the picture.
+
+    has_names: its marks have names beside them. On a narrow screen it keeps the width that they
+    need, and scrolls.
+    """
     fit = {"type": "fit-x", "contains": "padding"}
     whole = {"$schema": SCHEMA, "width": "container", "autosize": fit, "config": CONFIG} | spec
     script = f'<script type="application/json">{embedded(whole)}</script>'
-    return Part("chart", title, caption, data, f'<div class="plot">{script}</div>', spec=whole)
+    plot = f'<div class="plot">{script}</div>'
+    body = f'<div class="scroll named">{plot}</div>' if has_names else plot
+    return Part("chart", title, caption, data, body, spec=whole)
 
 
 def hover(rows: Rows, shown: Sequence[str]) -> list[Spec]:
@@ -219,7 +225,7 @@ def lines(
         },
     ]
     spec = {"data": {"values": list(rows)}, "height": height, "layer": layers}
-    return chart(title, caption, list(rows), spec)
+    return chart(title, caption, list(rows), spec, has_names=True)
 
 
 def _spread(ticks: Sequence[float]) -> list[float]:

@@ -172,7 +172,7 @@ def _roofline(records: Sequence[Record]) -> list[Part]:
     if not points:
         return []
     peaks = {FP32_PEAK: roof.fp32_tflops}
-    peaks |= dict(metrics.peak(record, roof) for record in records)
+    peaks |= {peak.label: peak.tflops for peak in (metrics.peak(r, roof) for r in records)}
     caption = (
         "Measured speed over the FLOPs per byte that the lanes request from global memory, "
         "before any cache; if these are not known, each input is read once and each output written "
@@ -208,7 +208,7 @@ def _point(record: Record, peak: Peak) -> dict[str, Any] | None:
         "FLOP/byte": place,
         "TFLOPS": record.tflops,
         "% of peak": 100 * record.tflops / peak.tflops,
-        "peak": peak.name,
+        "peak": peak.label,
         "bytes by": source,
     }
 

@@ -15,11 +15,12 @@ from gemmlab.report.html.page import Part
 _Place = tuple[float, float]  # in shares of the chart
 
 _HEIGHT = 420  # pixels
-_ASIDE, _RISE = 14, 9  # pixels from a roof's corner to its label
-_LETTER = 0.0085  # width of a letter; this and what follows in shares of the chart
+_RISE = 9  # pixels from a roof to its label
+_LETTER = 0.0075  # width of a letter; this and what follows in shares of the chart
 _ROOM = 0.3  # beyond the last point, for its name
 _LINE = 0.04  # height of a line of text
 _GAP = 0.012  # between a point and its name
+_ASIDE = 0.015  # between a roof's corner and its label
 
 
 def roofline(
@@ -60,15 +61,35 @@ def roofline(
     if kinds:
         scale = {"domain": kinds[1], "range": COLOURS[: len(kinds[1])]}
         colour = {"field": kinds[0], "type": "nominal", "scale": scale}
+    if len(peaks) > 1:
+        caption += (
+            " The peaks of tensor cores are the data sheet's, divided by the number of 16-bit "
+            "products that a product in float32 precision takes."
+        )
     slant = math.sqrt(left * ridge)
     labels = [
         f"{f'{called}: ' if len(peaks) > 1 else ''}{tflops:.3g} TFLOPS"
         for called, tflops in peaks.items()
     ]
+
+    def place_of(x: float, y: float) -> tuple[float, float]:
+        return _share(x, left, right), _share(y, bottom, top)
+
+    corners = [[place_of(*at.values()) for at in roof] for roof in roofs]
+    points = [_Name({}, *place_of(row["FLOP/byte"], row["TFLOPS"]), "left", "") for row in rows]
+    written: list[_Name] = []
+    for corner, label in zip(corners, labels, strict=True):
+        written.append(_on_roof(label, corner, written, points, corners))
     notes = [
         *(
-            (roof[1], label, "left", _ASIDE, -_RISE)
-            for roof, label in zip(roofs, labels, strict=True)
+            (
+                {"FLOP/byte": left * (right / left) ** one.x, "TFLOPS": tflops},
+                one.names,
+                "left",
+                0,
+                round(one.drop * _HEIGHT),
+            )
+            for one, tflops in zip(written, peaks.values(), strict=True)
         ),
         (
             {"FLOP/byte": slant, "TFLOPS": slant * bandwidth_gbs / 1e3},
@@ -102,14 +123,6 @@ def roofline(
         },
     ]
 
-    def place_of(x: float, y: float) -> tuple[float, float]:
-        return _share(x, left, right), _share(y, bottom, top)
-
-    corners = [[place_of(*at.values()) for at in roof] for roof in roofs]
-    written = [
-        _Name({}, *ends[1], "left", label, -_RISE / _HEIGHT)
-        for ends, label in zip(corners, labels, strict=True)
-    ]
     named = _named(rows, name, place_of, corners, written)
     for align, dx in (("left", 8), ("right", -8)):
         own = [row for row in named if row["align"] == align]
@@ -121,7 +134,8 @@ def roofline(
             }
         )
     data = {"peaks, TFLOPS": dict(peaks), "GB/s": bandwidth_gbs, "points": list(rows)}
-    return chart(title, caption, data, {"height": _HEIGHT, "layer": layers})
+    spec = {"height": _HEIGHT, "layer": layers}
+    return chart(title, caption, data, spec, has_names=True)
 
 
 def _axis(name: str, least: float, most: float) -> Spec:
@@ -137,6 +151,23 @@ def _share(value: float, least: float, most: float) -> float:
     return math.log(value / least) / math.log(most / least)
 
 
+def _on_roof(
+    label: str,
+    roof: Sequence[_Place],
+    written: Sequence[_Name],
+    points: Sequence[_Name],
+    roofs: Sequence[Sequence[_Place]],
+) -> _Name:
+    """Return the label of a roof's flat part, above or below it, where nothing else is."""
+    (start, height), (end, _) = roof[1:]
+    tries = [
+        _Name({}, float(x), height, "left", label, drop)
+        for drop in (-_RISE / _HEIGHT, _RISE / _HEIGHT)
+        for x in np.arange(start + _ASIDE, end, _GAP)
+    ]
+    return next((one for one in tries if one.fits(written, points, roofs)), tries[0])
+
+
 def _named(
     rows: Rows,
     name: str,
@@ -147,25 +178,28 @@ def _named(
     """Return points with the names to write on one side of them.
 
     Points that nearly coincide share a place. No name covers another, a point of another, a
-    roof or its label; the tooltip has those without room.
+    roof or its label; the tooltip has those without room, for which a name has "…".
     """
     groups: list[_Name] = []
     for row in sorted(rows, key=lambda row: -row["TFLOPS"]):
         x, y = place(row["FLOP/byte"], row["TFLOPS"])
         own = _Name(row, x, y, "left", row[name])
         if groups and groups[-1].is_at(own, _LINE / 3):
-            groups[-1] = replace(groups[-1], names=f"{groups[-1].names}, {own.names}")
+            if row[name] not in groups[-1].names.split(", "):
+                groups[-1] = replace(groups[-1], names=f"{groups[-1].names}, {own.names}")
         else:
             groups.append(own)
     taken = list(labels)
     for own in groups:
         others = [group for group in groups if group is not own]
         tries = [
-            replace(own, align=align, drop=lines * _LINE)
+            replace(own, align=align, drop=lines * _LINE, names=names)
+            for names in own.shortened
             for lines in (0, 0.5, -0.5, 1, -1, 1.5)
             for align in ("left", "right")
         ]
-        taken += [one for one in tries if one.fits(taken, others, roofs)][:1]
+        if own.names not in [one.names for one in taken]:
+            taken += [one for one in tries if one.fits(taken, others, roofs)][:1]
     return [
         one.point | {"names": one.names, "align": one.align, "dy": round(one.drop * _HEIGHT)}
         for one in taken[len(labels) :]
@@ -182,6 +216,13 @@ class _Name:
     align: str
     names: str
     drop: float = 0.0  # of the text below the point
+
+    @property
+    def shortened(self) -> list[str]:
+        """Its names, and with fewer and fewer of them."""
+        each = self.names.split(", ")
+        fewer = [f"{', '.join(each[:count])}, …" for count in range(len(each) - 1, 0, -1)]
+        return [self.names, *fewer]
 
     @property
     def ends(self) -> tuple[float, float]:
