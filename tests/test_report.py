@@ -46,6 +46,16 @@ def test_a_picture_has_the_numbers_of_the_records(name):
     assert SCRIPT["PICTURES"][name]() == (ROOT / "docs" / name).read_text()
 
 
+@pytest.mark.parametrize("name", ["ladder.svg", "matmul.svg"])
+def test_the_words_of_a_picture_fit_into_it(name):
+    drawn = (ROOT / "docs" / name).read_text()
+    width = float(re.findall(r'<svg[^>]* width="(\d+)', drawn)[0])
+    for letter, kind in ((0.68, "title"), (0.56, "about")):
+        size = float(re.findall(rf"\.{kind} \{{ font: (?:600 )?(\d+)px", drawn)[0])
+        words = re.findall(f'class="{kind}">(.*?)</text>', drawn)
+        assert all(48 + letter * size * len(text) < width for text in words), words
+
+
 def test_the_picture_of_the_ladder_has_each_rung_with_its_number():
     drawn = (ROOT / "docs" / "ladder.svg").read_text()
     rungs = [r for r in SCRIPT["cube"](4096, "row") if "launch" in r.details]

@@ -68,8 +68,9 @@ def ladder(records: Sequence[Record], squares: Sequence[Mapping[str, Any]]) -> s
     rows.append(_row("gemmlab.matmul", own, f"{own / other:.1f}× SGEMM", _TENSOR))
     sizes = "×".join(map(str, one.shape.values()))
     part = charts.bars(
-        f"float32 products, {sizes}, {one.machine['gpu']}: TFLOPS, and share of cuBLAS",
-        "Green: the ladder, on FP32 cores. Blue: on tensor cores, as accurate as SGEMM.",
+        f"float32 products, {sizes}, {one.machine['gpu']}",
+        "TFLOPS, and share of cuBLAS. Green: the ladder, on FP32 cores. Blue: on tensor cores, as "
+        "accurate as SGEMM.",
         rows,
         value="TFLOPS",
         kinds=("by", (_CORES, _LIBRARY, _TENSOR)),
