@@ -19,7 +19,7 @@ from gemmlab.linalg import cublas
 from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.tiers import DIRECT, Choice
 from gemmlab.linalg.runtime import gpus, graph, products, workspaces
 from gemmlab.linalg.runtime.driver import call, results
 from gemmlab.linalg.runtime.gpus import Gpu
@@ -40,6 +40,7 @@ class Driver:
         self.launched: list[WorkspaceAddresses] = []  # one per product
         self.graphs = 0  # number made
         self.allocated = 0  # calls
+        self.cleared: list[int] = []  # streams of memsets
         driver = self
 
         class Launcher:
@@ -73,9 +74,11 @@ class Driver:
             self.memories.append(memory)
             return of_job(job, memory, sms)
 
-        def call(function: Any, *_args: Any) -> int:
+        def call(function: Any, *args: Any) -> int:
             if function is cu.cuMemAlloc:
                 self.allocated += 1
+            if function is cu.cuMemsetD8Async:
+                self.cleared.append(args[-1])
             return self.allocated << 20
 
         monkeypatch.setattr(Job, "launches", launches)
@@ -102,12 +105,14 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(monkeypatch)
 
 
-def run_of(size: int, stream: int = 7, framework: Any = None) -> TensorCoreRun:
+def run_of(
+    size: int, stream: int = 7, framework: Any = None, choice: Choice = BY_DEFAULT
+) -> TensorCoreRun:
     stack = Stack(size, size, size, 1)
     operand = stack.operand()
     assert operand is not None
     left, right = (Factor(name, operand, "fp16x3", "bf16x6") for name in "ab")
-    job = Job(left, right, stack, BY_DEFAULT)
+    job = Job(left, right, stack, choice)
     library: Any = framework or fake_driver.Framework()
     return TensorCoreRun(job, library, 0, stream)
 
@@ -140,10 +145,24 @@ def test_every_recorded_product_has_memory_of_its_own(
     assert len({eager.left, first.left, second.left}) == 3
     assert driver.launched == [eager, first, second, eager]
     kept = {at for space in workspaces._recorded for _, at, _ in space._arrays.values()}
-    # Reports are the driver's memory: the allocator of a graph wants back what it gave.
-    parts = [replace(memory, report=0) for memory in (first, second)]
+    # Reports are the driver's memory: the allocator of a graph wants back what it gave. The left
+    # factor lies behind the doubts.
+    assert all(x.left not in kept and x.doubts in kept for x in (first, second))
+    parts = [replace(memory, report=0, left=0) for memory in (first, second)]
     assert kept == {x for memory in parts for x in astuple(memory) if x}
     assert all((memory.totals != 0) == totals for memory in (eager, first, second))
+
+
+@pytest.mark.parametrize(("choice", "nodes"), [(BY_DEFAULT, 2), (Choice(DIRECT, ""), 0)])
+def test_few_nodes_of_a_recorded_graph_clear_memory(
+    driver: Driver, choice: Choice, nodes: int
+) -> None:
+    """Each costs as much time as a small product."""
+    run = run_of(100, choice=choice)
+    run.enqueue((1, 2, 3))
+    driver.recording, driver.cleared = True, []
+    run.enqueue((1, 2, 3))
+    assert driver.cleared.count(7) == nodes
 
 
 def test_products_that_are_replayed_in_turn_share_the_streams_memory(driver: Driver) -> None:

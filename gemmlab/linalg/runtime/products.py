@@ -156,11 +156,13 @@ class TensorCoreRun:
     def _record(self, addresses: Addresses) -> None:
         """Add the product to the CUDA graph that the stream is recording, with its own memory.
 
-        The report has its own memory, too, because a replay may count while other products run.
+        The report has its own memory, too, because a replay may count while other products run. A
+        product that counts nothing has none: clearing it would cost as much as a small product.
         """
+        job, sms, report = self._job, self._multiprocessors, 0
         space = recorded_space(self._framework, self._device, self._stream)
-        report = recorded_reports(self._device).address(self._stream)
-        job, sms = self._job, self._multiprocessors
+        if not job.choice.direct:
+            report = recorded_reports(self._device).address()
         memory = space.memory(job, sms, report)
         for bound in self._space.launcher.bind(job.launches(memory, sms)):
             bound.launch(self._stream, addresses)

@@ -12,6 +12,7 @@ from cuda.bindings import driver as cu
 from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.frameworks import Framework
 from gemmlab.linalg.planned import Counts
+from gemmlab.linalg.planning.packed import ALIGNMENT
 from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg.planning.program import Job, WorkspaceAddresses
 from gemmlab.linalg.runtime import gpus
@@ -19,9 +20,6 @@ from gemmlab.linalg.runtime.driver import call, relaxed
 from gemmlab.linalg.runtime.launches import Launcher
 
 PER_THREAD = 2  # cudaStreamPerThread: one handle for a different stream in each thread
-_CLEARED = max(STATUS_BYTES, REPORT_BYTES)
-_COUNTED = ("left", "right")  # allocations that begin with counters
-_ZEROED = "doubts"  # the allocation that is all zeros between products
 _NO_ARRAY = (None, 0, 0)
 _GROWTH = 8  # an allocation grows by at least 1/_GROWTH, so that growing shapes seldom allocate
 _SLAB, _SLOT = 1 << 16, 256  # bytes allocated at once, bytes for each report
@@ -43,15 +41,15 @@ class Workspace:
         self.lock = threading.RLock()
         self.launcher = Launcher(device)
 
-    def address(self, name: str, nbytes: int) -> int:
+    def address(self, name: str, nbytes: int, zeros: int = 0) -> int:
         """Return the address of an allocation of at least `nbytes` bytes.
 
-        The counters at the beginning of a new allocation are zero, and so are all its doubts. No
+        `zeros` bytes at its beginning, or all if they are as many, are zero between products. No
         CUDA graph may be recording the stream.
         """
         _, address, size = self._arrays.get(name, _NO_ARRAY)
         if size < nbytes:
-            nbytes = max(nbytes, size + size // _GROWTH, _CLEARED)
+            asked, nbytes = nbytes, max(nbytes, size + size // _GROWTH, STATUS_BYTES)
             current = self._framework.stream(self._device) == self._stream
             with (
                 self._framework.entered(self._device, None if current else self._stream),
@@ -60,8 +58,8 @@ class Workspace:
                 make = self._framework.maker((ceil_div(nbytes, 4),), self._device)
                 array = self._allocated(make)
                 address = self._framework.address(array)
-                zeros = {_ZEROED: nbytes, **dict.fromkeys(_COUNTED, _CLEARED)}.get(name, 0)
                 if zeros:
+                    zeros = nbytes if zeros == asked else zeros
                     call(cu.cuMemsetD8Async, address, 0, zeros, self._stream)
             self._arrays[name] = array, address, nbytes
             self.version += 1
@@ -70,10 +68,10 @@ class Workspace:
     def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
         """Return the addresses of memory of `Job.sizes`; 0 for what is empty."""
         return (
-            self.address("left", left) if left else 0,
-            self.address("right", right) if right else 0,
+            self.address("left", left, STATUS_BYTES) if left else 0,
+            self.address("right", right, STATUS_BYTES) if right else 0,
             self.address("totals", totals) if totals else 0,
-            self.address("doubts", doubts) if doubts else 0,
+            self.address("doubts", doubts, doubts) if doubts else 0,
         )
 
     def memory(self, job: Job, sms: int, report: int) -> WorkspaceAddresses:
@@ -82,14 +80,10 @@ class Workspace:
         return WorkspaceAddresses(left, right, report, totals, doubts)
 
     def take_report(self) -> int:
-        """Return the address of a report for one product at a time; its counters are zero.
-
-        No CUDA graph may be recording the stream.
-        """
+        """Return the address of a report for one product at a time; its counters are zero."""
         if not self._reports:
             with gpus.current(self._device):
                 slab = _slab()
-                call(cu.cuMemsetD8Async, slab, 0, _SLAB, self._stream)
             self._reports += range(slab, slab + _SLAB, _SLOT)
         return self._reports.pop()
 
@@ -141,6 +135,14 @@ def free_workspaces() -> None:
 class _RecordedSpace(Workspace):
     """A workspace from the pool of the graph being recorded, if the framework has one."""
 
+    def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
+        """One node of the graph clears the doubts and the left factor's counts, side by side."""
+        if not (left and doubts):
+            return super().places(left, right, totals, doubts)
+        begin = ceil_div(doubts, ALIGNMENT) * ALIGNMENT
+        at = self.address("doubts and left", begin + left, begin + STATUS_BYTES)
+        return at + begin, *super().places(0, right, totals, 0)[1:3], at
+
     def _allocated(self, make: Callable[[], Any]) -> Any:
         return make()
 
@@ -166,14 +168,13 @@ class _RecordedReports:
     def __init__(self) -> None:
         self._next = self._end = 0
 
-    def address(self, stream: int) -> int:
-        """Return the address of a new report, which the stream sets to zero."""
+    def address(self) -> int:
+        """Return the address of a new report."""
         if self._next == self._end:
             self._next = _slab()
             self._end = self._next + _SLAB
         address = self._next
         self._next += _SLOT
-        call(cu.cuMemsetD8Async, address, 0, _CLEARED, stream)
         return address
 
 
@@ -183,5 +184,14 @@ def recorded_reports(_device: int) -> _RecordedReports:
 
 
 def _slab() -> int:
+    """Return the address of memory for reports, which is zero. A product leaves its report so.
+
+    A stream of its own clears it, because another might be recording a CUDA graph.
+    """
     with relaxed():
-        return int(call(cu.cuMemAlloc, _SLAB))
+        slab = int(call(cu.cuMemAlloc, _SLAB))
+        stream = call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        call(cu.cuMemsetD8Async, slab, 0, _SLAB, stream)
+        call(cu.cuStreamSynchronize, stream)
+        call(cu.cuStreamDestroy, stream)
+    return slab
