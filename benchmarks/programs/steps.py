@@ -75,7 +75,7 @@ def time(gpu: Gpu, run: Work) -> Row:
 def busy_seconds(gpu: Gpu, run: Work) -> float:
     """How long one step keeps the GPU busy: without the time in which it waits for the host."""
     profiler = gpu.torch.profiler
-    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         run()
         gpu.synchronize()
     on_gpu = gpu.torch.autograd.DeviceType.CUDA

@@ -35,7 +35,7 @@ from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays
 _BLOCK = (256, 1, 1)  # threads of `repack`
-_BLOCKS = 4  # most blocks of `repack` per multiprocessor and factor
+_BLOCKS = 2  # most blocks of `repack` per multiprocessor and factor
 
 
 class Source(int):
