@@ -357,6 +357,8 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
         yield _loop(counted.loop)
     for device in dict.fromkeys(r.device for r in e.measured):
         yield _measured(device, [r for r in e.measured if r.device == device])
+    if e.measured and counted.launches > 1:
+        yield f"The reading of {e.rung} adds its launches, each with empty caches at its start."
     if e.stalls:
         yield f"Resident warps, {e.stalls.about}: {listed(e.stalls.reasons)}."
 

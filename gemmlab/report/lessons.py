@@ -14,6 +14,7 @@ from gemmlab.lab import metrics
 from gemmlab.lab.bench.record import IEEE, Record
 from gemmlab.lab.explain.readings import Reading
 from gemmlab.lab.explain.stalls import Stalls
+from gemmlab.lab.peaks import FP32_PEAK
 from gemmlab.report.markdown import table
 from gemmlab.report.rungs import any_layout, change
 
@@ -132,7 +133,7 @@ def layouts(
 
 
 def caches(readings: Sequence[Reading]) -> str:
-    """Return what each level of memory delivered, and the time and share of the peak."""
+    """Return what each level of memory delivered, and the time and share of the kernel's peak."""
     rows = [
         [
             f"`{one.rung}`, {next(iter(one.shape.values()))}³, {one.layout}",
@@ -146,7 +147,8 @@ def caches(readings: Sequence[Reading]) -> str:
         for one in readings
     ]
     headings = ["kernel", "loads from L1", "hits", "L1 reads from L2", "reads from device memory"]
-    return table([*headings, "time", "of the FP32 peak"], rows)
+    peak = f"the {FP32_PEAK}" if {one.peak.name for one in readings} == {FP32_PEAK} else "its peak"
+    return table([*headings, "time", f"of {peak}"], rows)
 
 
 def stalls(readings: Sequence[tuple[str, str, Stalls]]) -> str:
