@@ -16,7 +16,16 @@ from typing import Any
 import pytest
 from cutlass._mlir_helpers import op
 
-from gemmlab.compile import cache, cute, cute_positions, load, nvrtc, ptx, resources
+from gemmlab.compile import (
+    cache,
+    compiler_process,
+    cute,
+    cute_positions,
+    load,
+    nvrtc,
+    ptx,
+    resources,
+)
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.core import disk_cache
 from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
@@ -195,28 +204,15 @@ def test_ptx_text_and_file(tmp_path: Path) -> None:
 
 
 def test_the_entries_of_a_file_are_assembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = [subprocess.run]
-    runs: list[object] = []
-
-    def run(*args: Any, **options: Any) -> Any:
-        runs.append(args)
-        return start[0](*args, **options)
-
-    monkeypatch.setattr(subprocess, "run", run)
+    asked: list[dict[str, Any]] = []
+    ask = compiler_process.ask
+    monkeypatch.setattr(
+        compiler_process, "ask", lambda **request: asked.append(request) or ask(**request)
+    )
     entries = "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(3))
-    text = f".version 8.0\n.target sm_90\n.address_size 64\n// {id(runs)}\n{entries}"
+    text = f".version 8.0\n.target sm_90\n.address_size 64\n// {id(asked)}\n{entries}"
     assert len({load(text, entry=f"k{i}").cubin for i in range(3)}) == 1
-    assert sum(str(ptx._ASSEMBLER) in str(run) for run in runs) == 1
-
-
-def test_an_assembler_that_crashes_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crashing = tmp_path / "assembler.py"
-    crashing.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    monkeypatch.setattr(ptx, "_ASSEMBLER", crashing)
-    with pytest.raises(CompileError, match=r"cannot be assembled for sm_90a\n.*crashed: Segm"):
-        ptx.assemble(load("naive"), "sm_90a")
+    assert len(asked) == 1
 
 
 def test_ptx_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""NVRTC's process: after a crash, a kill or an interrupt, the next compilation works."""
+"""The process of NVRTC and nvJitLink: after a crash, a kill or an interrupt, the next one works."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab.compile import compiler_process
+from gemmlab.compile import compiler_process, ptx
 from gemmlab.compile.nvrtc import compile_cuda
 from gemmlab.errors import CompileError
 
+PTX = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }\n"
 KERNEL = 'extern "C" __global__ void k(int* x) { *x = %d; }'
 
 
@@ -39,6 +40,7 @@ def test_one_process_compiles_all() -> None:
     compile_cuda(KERNEL % 1)
     first = child().pid
     compile_cuda(KERNEL % 2)
+    assert ptx.assemble(ptx.describe(PTX), "sm_90a")[:4] == b"\x7fELF"
     with pytest.raises(CompileError, match="undefined"):
         compile_cuda("__global__ void k() { nothing(); }")
     assert child().pid == first
@@ -60,6 +62,17 @@ def test_a_crash_is_an_error_that_names_signal_and_file(
         with pytest.raises(CompileError, match=told):
             compile_cuda(KERNEL % 1, name="bad.cu")
     assert compile_cuda(KERNEL % 1).entry == "k"
+
+
+def test_an_assembler_that_crashes_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    crashing = tmp_path / "compiler.py"
+    crashing.write_text("import os, signal\ninput()\nos.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(compiler_process, "_COMPILER", crashing)
+    artifact = ptx.describe(PTX, origin="bad.ptx")
+    with pytest.raises(CompileError, match=r"bad\.ptx: the compiler crashed: Segmentation fault"):
+        ptx.assemble(artifact, "sm_90a")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""The process in which NVRTC runs: started by the first compilation, reused by later ones.
+"""The process in which NVRTC and nvJitLink run: started by the first request, reused by later ones.
 
-Some source text crashes NVRTC. Only that process is lost then.
+Some source text crashes NVRTC, and some PTX nvJitLink. Only that process is lost then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from gemmlab.errors import CompileError
 
-_COMPILER = Path(__file__).with_name("cuda_compiler.py")
+_COMPILER = Path(__file__).with_name("cuda_compilers.py")
 
 
 class _Compiler:
@@ -29,7 +29,7 @@ class _Compiler:
         self._child: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, str]:
-        """Return the answer of cuda_compiler.py. Raises CompileError if the process exits."""
+        """Return the answer of cuda_compilers.py. Raises CompileError if the process exits."""
         with self._lock:
             child = self._running()
             assert child.stdin is not None and child.stdout is not None
@@ -72,9 +72,10 @@ _compilers: dict[int, _Compiler] = {}  # by this process's id: a fork must not u
 
 
 def ask(**request: Any) -> dict[str, str]:
-    """Compile with NVRTC; arguments and result are those of `cuda_compiler._compile`.
+    """Compile with NVRTC, or assemble with nvJitLink.
 
-    Raises CompileError, with the source's name and the signal, if NVRTC crashes.
+    Arguments and result are those of `_compile` or `_assemble` in cuda_compilers.py. Raises
+    CompileError, with the source's name and the signal, if the compiler crashes.
     """
     return _compilers.setdefault(os.getpid(), _Compiler()).ask(request)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import base64
 from functools import lru_cache
-from pathlib import Path
 
+from gemmlab.compile import compiler_process
 from gemmlab.compile.artifact import Artifact, ParameterType, VariableType
 from gemmlab.errors import CompileError, UnknownNameError
 from gemmlab.ptx import layout
@@ -17,7 +15,6 @@ from gemmlab.ptx.parser import parse
 __all__ = ["assemble", "describe", "parse"]
 
 _KINDS = {"b": "uint", "u": "uint", "s": "int", "f": "float"}  # PTX kind -> NumPy kind
-_ASSEMBLER = Path(__file__).with_name("assembler.py")
 
 
 def describe(text: str, entry: str | None = None, origin: str = "PTX text") -> Artifact:
@@ -84,14 +81,10 @@ def assemble(artifact: Artifact, arch: str) -> bytes:
 
 @lru_cache(maxsize=1)  # entries of one file are often loaded in succession and share its cubin
 def _assemble(text: str, origin: str, arch: str) -> bytes:
-    command = [sys.executable, "-P", str(_ASSEMBLER), origin, *assembler_options(arch)]
-    done = subprocess.run(command, input=text.encode(), capture_output=True)
-    if done.returncode == 0:
-        return done.stdout
-    log = done.stderr.decode(errors="replace")
-    if done.returncode < 0:  # minus the number of the signal
-        log = f"the assembler crashed: {signal.strsignal(-done.returncode)}"
-    raise CompileError(f"{origin} cannot be assembled for {arch}", log)
+    answer = compiler_process.ask(ptx=text, name=origin, options=assembler_options(arch))
+    if "error" in answer:
+        raise CompileError(f"{origin} cannot be assembled for {arch}", answer["error"])
+    return base64.b64decode(answer["cubin"])
 
 
 def misplaces_dynamic_shared(artifact: Artifact, static_bytes: int) -> bool:

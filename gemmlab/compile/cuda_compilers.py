@@ -1,7 +1,7 @@
-"""NVRTC as a program: reads requests from stdin and writes answers to stdout, one JSON line each.
+"""NVRTC and nvJitLink as a program: JSON requests on stdin, JSON answers on stdout, one per line.
 
-It exits when stdin closes. It runs in a separate process because invalid source can crash NVRTC. It
-imports nothing from gemmlab, so it is run by its path.
+It exits when stdin closes. It is a separate process because invalid source can crash NVRTC, and
+invalid PTX nvJitLink. It imports nothing from gemmlab, so it is run by its path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from cuda.bindings import nvrtc
+from cuda.bindings import nvjitlink, nvrtc
 
 
 def main() -> None:
@@ -32,7 +32,8 @@ def main() -> None:
         # File names are relative to this folder, which may have been deleted.
         with contextlib.suppress(OSError):
             os.chdir(request.pop("folder"))
-        json.dump(_compile(**request), answers)
+        serve = _assemble if "ptx" in request else _compile
+        json.dump(serve(**request), answers)
         answers.write("\n")
         answers.flush()
 
@@ -89,6 +90,23 @@ def _built(
     answer["ptx"] = _text(_data(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX))
     cubin = _data(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     return answer | {"cubin": base64.b64encode(cubin).decode()}
+
+
+def _assemble(ptx: str, name: str, options: list[str]) -> dict[str, str]:
+    """Assemble PTX, which messages call `name`; return the cubin (base64), or `error`, the log."""
+    linker, data = nvjitlink.create(len(options), options), _bytes(ptx)
+    try:
+        nvjitlink.add_data(linker, nvjitlink.InputType.PTX, data, len(data), name)
+        nvjitlink.complete(linker)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(linker))
+        nvjitlink.get_linked_cubin(linker, cubin)
+        return {"cubin": base64.b64encode(cubin).decode()}
+    except nvjitlink.nvJitLinkError:
+        log = bytearray(nvjitlink.get_error_log_size(linker))
+        nvjitlink.get_error_log(linker, log)
+        return {"error": _text(log)}
+    finally:
+        nvjitlink.destroy(linker)
 
 
 def _failed(status: Any) -> bool:
