@@ -18,25 +18,22 @@ import pytest
 from gemmlab.compile import cute
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core import scratch
-from gemmlab.cubin import tools
-from gemmlab.emulator.native import code
-from gemmlab.emulator.translation.translate import translate
 from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
-from gemmlab.lab.ahead import Ahead, compile_all, prepare
+from gemmlab.lab.ahead import Ahead, compile_all
 from gemmlab.linalg.runtime import kernels
 
 ARCH, SHAPE = "sm_90a", {"m": 8, "n": 8, "k": 8}
 FIRST, SECOND, THIRD = (ladder.find(name) for name in ("naive", "uncoalesced", "shared"))
-pytestmark = pytest.mark.slow  # child processes that compile
+pytestmark = pytest.mark.slow  # processes that compile
 START = """
 import time
 from gemmlab.lab.ahead import Ahead
 from gemmlab.kernels import ladder
 rungs = [ladder.find("naive"), ladder.find("async-copy")]
-ahead = Ahead(rungs, dict(m=8, n=8, k=8), "sm_90a", None)
+ahead = Ahead(rungs, dict(m=8, n=8, k=8), "sm_90a")
 ahead.wait(ladder.find("naive"))
-print(ahead._child.pid, flush=True)
+print(ahead._second.process.pid, flush=True)
 time.sleep(60)
 """
 
@@ -52,36 +49,21 @@ def is_cached(rung: Rung) -> bool:
     return cute.is_cached(rung, ARCH)
 
 
-def test_the_child_compiles_what_comes_after_the_first_rung() -> None:
-    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH, None) as ahead:
+def test_the_second_process_compiles_what_comes_after_the_first_rung() -> None:
+    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH) as ahead:
         ahead.wait(FIRST)
-        assert ahead._child is not None and not is_cached(FIRST)
-        ahead._child.wait()
+        assert ahead._second is not None and not is_cached(FIRST)
+        ahead._second.process.wait()
         ahead.wait(SECOND)
         assert is_cached(SECOND) and is_cached(THIRD) and not is_cached(FIRST)
     assert cute.compile_rung(SECOND, ARCH).origin == "uncoalesced"
 
 
 def test_a_rung_that_is_being_compiled_is_waited_for() -> None:
-    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH, None) as ahead:
+    with Ahead([FIRST, SECOND, THIRD], SHAPE, ARCH) as ahead:
         ahead.wait(FIRST)
         while ahead._compiling != "uncoalesced":
             ahead._listen(None)
-        ahead.wait(SECOND)
-        assert is_cached(SECOND)
-
-
-def test_the_last_rungs_are_compiled_instead_of_waiting() -> None:
-    last = ladder.find("tile-1d")
-    with Ahead([FIRST, SECOND, THIRD, last], SHAPE, ARCH, None) as ahead:
-        ahead.wait(FIRST)
-        assert ahead._child is not None
-        while ahead._compiling != "uncoalesced":
-            ahead._listen(None)
-        ahead._child.send_signal(signal.SIGSTOP)
-        assert ahead._help(SECOND) and is_cached(last)
-        assert not ahead._help(SECOND) and not is_cached(THIRD)  # that one is left to the child
-        ahead._child.send_signal(signal.SIGCONT)
         ahead.wait(SECOND)
         assert is_cached(SECOND)
 
@@ -101,26 +83,6 @@ def test_all_kernels_of_a_rung_are_compiled(
     compile_all(ladder.find("tensor-core"), SHAPE, ARCH)
     names = ("pack_k_major", "pack_mn_major", "repair")
     assert sorted(compiled) == ["gemm_tensor_core_row", *(f"matmul_{name}" for name in names)]
-
-
-def test_all_that_emulation_takes_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = dict.fromkeys("mnk", 512)
-    with Ahead([FIRST, SECOND], large, ARCH, "auto") as ahead:
-        ahead.wait(FIRST)
-        assert ahead._child is not None
-        assert ahead._child.wait() == 0
-    artifact = cute.compile_rung(SECOND, ARCH)
-    assert artifact.cubin is not None
-    monkeypatch.delattr(subprocess, "run")  # nvdisasm is not started again
-    assert "FFMA" in tools.sass(artifact.cubin)
-    assert code.is_compiled(translate(artifact.ptx, artifact.entry), rows=True)
-
-
-@pytest.mark.parametrize(("tier", "size"), [("numpy", 512), ("auto", 8)])
-def test_native_code_is_compiled_only_where_it_will_run(tier: str, size: int) -> None:
-    prepare(SECOND, dict.fromkeys("mnk", size), ARCH, tier)
-    artifact = cute.compile_rung(SECOND, ARCH)
-    assert not code.is_compiled(translate(artifact.ptx, artifact.entry), rows=True)
 
 
 def broken_compiler(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -143,17 +105,17 @@ def one_processor(_folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("trouble", [broken_compiler, no_python, no_cache, one_processor])
-def test_without_the_child_nothing_changes(
+def test_without_the_second_process_nothing_changes(
     own_cache: Path,
     monkeypatch: pytest.MonkeyPatch,
     trouble: Callable[[Path, pytest.MonkeyPatch], None],
 ) -> None:
     trouble(own_cache, monkeypatch)
-    with Ahead([FIRST, SECOND], SHAPE, ARCH, None) as ahead:
+    with Ahead([FIRST, SECOND], SHAPE, ARCH) as ahead:
         ahead.wait(FIRST)
-        assert (ahead._child is not None) == (trouble is broken_compiler)
-        if ahead._child is not None:
-            ahead._child.wait()
+        assert (ahead._second is not None) == (trouble is broken_compiler)
+        if ahead._second is not None:
+            ahead._second.process.wait()
         ahead.wait(SECOND)
         assert cute.compile_rung(SECOND, ARCH).origin == "uncoalesced"
 
@@ -169,43 +131,43 @@ def test_without_the_child_nothing_changes(
     ],
     ids=["the last", "changed", "unknown", "another architecture", "another shape"],
 )
-def test_no_child_is_started_for_nothing(rungs: list[Rung]) -> None:
-    with Ahead(rungs, SHAPE, ARCH, None) as ahead:
+def test_no_process_is_started_for_nothing(rungs: list[Rung]) -> None:
+    with Ahead(rungs, SHAPE, ARCH) as ahead:
         ahead.wait(FIRST)
-        assert ahead._child is None
+        assert ahead._second is None
 
 
-def test_no_child_is_started_where_all_is_cached() -> None:
+def test_no_process_is_started_where_all_is_cached() -> None:
     for rung in (FIRST, SECOND):
         cute.compile_rung(rung, ARCH)
-    with Ahead([FIRST, SECOND], SHAPE, ARCH, None) as ahead:
+    with Ahead([FIRST, SECOND], SHAPE, ARCH) as ahead:
         for rung in (FIRST, SECOND):
             ahead.wait(rung)
-            assert ahead._child is None
+            assert ahead._second is None
 
 
-def test_its_end_ends_the_child_and_leaves_no_folder(
+def test_its_end_ends_the_process_and_leaves_no_folder(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(own_cache))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with Ahead([FIRST, ladder.find("async-copy")], SHAPE, ARCH, None) as ahead:
+    with Ahead([FIRST, ladder.find("async-copy")], SHAPE, ARCH) as ahead:
         ahead.wait(FIRST)
         while not list(own_cache.glob(f"{scratch.PREFIX}*")):  # it is compiling
             time.sleep(0.005)
-    assert ahead._child is not None and ahead._child.returncode == -signal.SIGKILL
+    assert ahead._second is not None and ahead._second.process.returncode == -signal.SIGKILL
     assert not list(own_cache.glob(f"{scratch.PREFIX}*"))
 
 
-def test_a_killed_parent_takes_the_child_along_and_ctrl_c_does_not_reach_it() -> None:
+def test_a_killed_parent_takes_the_process_along_and_ctrl_c_does_not_reach_it() -> None:
     with subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
-        child = Path("/proc") / running.stdout.readline().decode().strip()
-        blocked = (child / "status").read_text().split("SigBlk:")[1].split()[0]
+        process = Path("/proc") / running.stdout.readline().decode().strip()
+        blocked = (process / "status").read_text().split("SigBlk:")[1].split()[0]
         assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
         running.kill()
     stop = time.monotonic() + 20
-    while command_of(child):
+    while command_of(process):
         assert time.monotonic() < stop
         time.sleep(0.01)
 

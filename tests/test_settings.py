@@ -244,14 +244,11 @@ def test_a_bench_names_the_settings_in_its_command():
 
 def test_other_configurations_are_compiled_ahead(monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "gemmlab.lab.ahead.subprocess.Popen", lambda command, **_: asked.append(command)
-    )
+    monkeypatch.setattr("gemmlab.lab.ahead.Second", lambda _, request: asked.append(request))
     monkeypatch.setattr("gemmlab.lab.ahead.is_cached", lambda *_: False)
-    monkeypatch.setattr("gemmlab.lab.ahead.os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("gemmlab.lab.second.os.sched_getaffinity", lambda _: {0, 1})
     rungs = candidates(ladder.find("naive"))[:3]
-    with ahead_of.Ahead(rungs, {"m": 8, "n": 8, "k": 8}, "sm_90a", None) as ahead:
+    with ahead_of.Ahead(rungs, {"m": 8, "n": 8, "k": 8}, "sm_90a") as ahead:
         ahead.wait(rungs[0])
-        ahead._child = None
-    *_, names = json.loads(asked[0][-1])
+    *_, names = asked[0]
     assert [dict(settings) for *_, settings in names] == [dict(rung.settings) for rung in rungs[1:]]

@@ -29,7 +29,7 @@ from gemmlab.cli.new import new
 from gemmlab.cli.report import report
 from gemmlab.cli.show import show
 from gemmlab.cli.tune import tune
-from gemmlab.core import status
+from gemmlab.core import processes, status
 from gemmlab.errors import GemmlabError, InputError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app = typer.Typer(
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Print gemmlab's own errors without a traceback."""
+    processes.collect_seldom()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an old locale may have no "→"
             stream.reconfigure(errors="replace")

@@ -22,7 +22,6 @@ from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.launch.launch import Dim3, Launch
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import BudgetError, GemmlabError, TierError, UnknownNameError
 
 TIERS = ("auto", "numpy", "native")
@@ -60,18 +59,6 @@ def expect(module: str, entry: str, work: int) -> None:
     If they justify compiling, the launches do not start on the NumPy tier. `module`: its digest.
     """
     _expected[module, entry] = work
-
-
-def compile_ahead(ptx: str, entry: str, block: Dim3, work: int) -> None:
-    """Save a kernel's native code if launches that execute `work` thread-instructions run on it."""
-    from gemmlab.emulator.native import code
-
-    if work < WORTH_COMPILING or missing() is not None:
-        return
-    program, rows = translate(ptx, entry), _rows(block)
-    if not code.is_compiled(program, rows):
-        with contextlib.suppress(NotCovered):
-            code.code_of(program, rows)
 
 
 def run(

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from gemmlab.errors import GemmlabError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.lab import ahead, judge, predicted
+from gemmlab.lab import judge, predicted
+from gemmlab.lab.ahead import Ahead
 from gemmlab.lab.environment import own_version
+from gemmlab.lab.from_last import FromLast, take_steps
 from gemmlab.lab.judge import Examination, Verdict
 from gemmlab.lab.records import Json, Record
 from gemmlab.linalg.runtime.executor import chained
@@ -46,14 +49,19 @@ def climb(
 
     model: of the GPU on which to predict times.
     """
-    tier = None
-    if isinstance(device, EmulatedDevice):
-        tier = device.tier
-        device = EmulatedDevice(device.arch, tier, device.check, machine_code=True)
     rungs = list(rungs)
-    with ahead.Ahead(rungs, case.shape, device.arch, tier) as compiler:
-        for rung in rungs:
-            yield _Step(problem, case, rung, device, progress, compiler, model).take()
+    if isinstance(device, EmulatedDevice):
+        device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
+        with FromLast(problem, case, rungs, device, model, __name__) as others:
+            for index, rung in enumerate(rungs):
+                step = _Step(problem, case, rung, device, progress, model)
+                record = others.record(index, partial(progress, label(rung), "running"))
+                yield step.take() if record is None else record
+    else:
+        with Ahead(rungs, case.shape, device.arch) as compiler:
+            for rung in rungs:
+                wait = partial(compiler.wait, rung)
+                yield _Step(problem, case, rung, device, progress, model, wait).take()
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ class _Step:
     rung: Rung
     device: Device
     progress: Progress
-    compiler: ahead.Ahead
     model: Model | None
+    wait: Callable[[], None] = lambda: None  # until no other process compiles the rung
 
     def take(self) -> Record:
         start = time.perf_counter()
@@ -83,7 +91,7 @@ class _Step:
             return replace(self._record("skipped"), message=broken)
         geometry = rung.geometry(rung.config, shape)
         self._say("preparing")
-        self.compiler.wait(rung)
+        self.wait()
         artifact = compile_rung(rung, self.device.arch)
         record = self._with_artifact(self._record("not run"), artifact, geometry)
         try:
@@ -113,8 +121,9 @@ class _Step:
         """Run the rung's kernel, or its host flow if it has one, and judge the result."""
         program = self.rung.program
         if isinstance(device, EmulatedDevice):
-            module, work = parse(artifact.ptx).digest, ahead.work(self.rung, self.case.shape)
-            tiers.expect(module, artifact.entry, work)
+            # One thread-instruction per multiply-add is the least that the kernel executes.
+            work = self.problem.flops(self.case.shape) // 2
+            tiers.expect(parse(artifact.ptx).digest, artifact.entry, work)
         if program is None:
             workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
             return judge.examine(own, artifact, geometry, self.problem, self.case, workspace)
@@ -228,3 +237,13 @@ def _lines(timeline: Iterable[Operation] | None) -> list[Json] | None:
 
 def _versions() -> dict[str, str]:
     return {"gemmlab": own_version(), "python": platform.python_version()}
+
+
+def _taken(
+    problem: Problem, case: Case, rung: Rung, device: EmulatedDevice, model: Model | None
+) -> Record:
+    return _Step(problem, case, rung, device, lambda rung, doing: None, model).take()
+
+
+if __name__ == "__main__":
+    take_steps(_taken)
