@@ -244,6 +244,15 @@ def test_an_explanation_gives_the_page_of_its_rung(tmp_path, capsys):
     assert {"gemm 64×64×64", "course layout", "A100 80GB"} <= set(held["facts"])
 
 
+def test_cases_that_both_runs_have_come_first(capsys):
+    held = json_of(capsys, H200 / "bench" / "gemm", ROOT / "benchmarks" / "h100" / "bench" / "gemm")
+    both = ["charts" if len(section["parts"]) == 2 else "" for section in held["sections"]]
+    assert both == 4 * ["charts"] + 6 * [""]
+    assert list(held["numbers"])[-2:] == ["only before", "only after"]
+    words = {row["after is"] for row in held["sections"][-1]["parts"][0]["data"]}
+    assert words == {"only before"}
+
+
 def test_host_programs_have_time_lines(capsys):
     parts = parts_of(capsys, *SOURCES["flows"])
     rows = parts["What runs when"]

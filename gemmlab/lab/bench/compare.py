@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gemmlab.errors import InputError
+from gemmlab.lab.bench.job import case_name
 from gemmlab.lab.bench.record import Case, Record
 
 TOLERANCE = 0.01  # of the old median
@@ -91,6 +92,7 @@ def _by_key(records: Iterable[Record]) -> dict[tuple[str, Case], Record]:
     for record in records:
         key = record.kernel, record.case
         if key in found:
-            raise InputError(f"two records of {record.kernel} in {record.case}; compare folders")
+            what = f"{record.kernel}, {case_name(*record.case)}"
+            raise InputError(f"one side has several records of {what}: compare run with run")
         found[key] = record
     return found

@@ -8,16 +8,19 @@ from typing import Any
 from gemmlab.core.figures import scaled, seconds
 from gemmlab.lab.bench.compare import Comparison, machines
 from gemmlab.lab.bench.job import case_name
+from gemmlab.lab.bench.record import Case
 from gemmlab.lab.changes import Change, conditions
 from gemmlab.report.html import charts
 from gemmlab.report.html.page import Page, Part, Section, table
 from gemmlab.report.steps import number
 
+_CALLED = {"only in A": "only before", "only in B": "only after"}
+
 
 def climbs(found: Sequence[Change]) -> Page:
     """Return the page of two climbs: verdicts, counts and times of each rung."""
     sections = []
-    for case in dict.fromkeys(one.case for one in found):
+    for case in _cases(found):
         own = [one for one in found if one.case == case]
         parts = []
         for name in dict.fromkeys(name for one in own for name, _, _ in one.moves):
@@ -44,7 +47,7 @@ def climbs(found: Sequence[Change]) -> Page:
         cells = [
             [
                 one.rung,
-                one.status,
+                _CALLED.get(one.status, one.status),
                 one.verdict,
                 "; ".join(f"{n}: {number(old)} → {number(new)}" for n, old, new in one.moves),
             ]
@@ -62,7 +65,7 @@ def climbs(found: Sequence[Change]) -> Page:
 def benches(found: Sequence[Comparison]) -> Page:
     """Return the page of two benches: the median times of each kernel."""
     sections = []
-    for case in dict.fromkeys(one.case for one in found):
+    for case in _cases(found):
         own = [one for one in found if one.case == case]
         rows = [
             {
@@ -79,7 +82,7 @@ def benches(found: Sequence[Comparison]) -> Page:
         cells = [
             [
                 one.kernel,
-                one.change,
+                _CALLED.get(one.change, one.change),
                 seconds(one.before.gpu_median_s) if one.before else "–",
                 seconds(one.after.gpu_median_s) if one.after else "–",
                 f"{one.ratio:.3f}" if one.ratio else "–",
@@ -109,7 +112,13 @@ def _written(value: float | str) -> str:
     return value if isinstance(value, str) else scaled(value)
 
 
+def _cases(found: Sequence[Change] | Sequence[Comparison]) -> list[Case]:
+    """Return the cases, those that both runs have first."""
+    shared = {one.case for one in found if one.before and one.after}
+    return sorted(dict.fromkeys(one.case for one in found), key=lambda case: case not in shared)
+
+
 def _tally(found: Sequence[Change] | Sequence[Comparison]) -> dict[str, str]:
     words = [one.status if isinstance(one, Change) else one.change for one in found]
-    told = {"only in A": "only before", "only in B": "only after"}
-    return {told.get(word, word): str(words.count(word)) for word in dict.fromkeys(words)}
+    last = sorted(dict.fromkeys(words), key=lambda word: word in _CALLED)
+    return {_CALLED.get(word, word): str(words.count(word)) for word in last}
