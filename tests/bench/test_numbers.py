@@ -257,7 +257,7 @@ def test_missing_and_doubled_records():
     assert compare([BASE], [BASE, other])[1].change == "only in B"
     with pytest.raises(InputError, match="in common"):
         compare([BASE], [other])
-    with pytest.raises(InputError, match="several records of .*×.*: compare run with run"):
+    with pytest.raises(InputError, match=r"several records of .*×.*: compare run with run"):
         compare([BASE, BASE], [BASE])
 
 
