@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,36 @@ class Gpu:
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3
+
+    def laps(self, work: Work, count: int) -> list[float]:
+        """Seconds of each of so many works in a row, while the host runs ahead. One more is first.
+
+        After a pause, the first one would also contain the time in which the host gets ahead.
+        """
+        work()
+        marks = [self.torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
+            work()
+            mark.record()
+        marks[-1].synchronize()
+        return [float(a.elapsed_time(b)) / 1e3 for a, b in pairwise(marks)]
+
+    def busy(self, work: Work) -> float:
+        """Seconds in which some work keeps the GPU busy, without those it waits for the host."""
+        profiler = self.torch.profiler
+        with profiler.profile(
+            activities=[profiler.ProfilerActivity.CUDA], acc_events=True
+        ) as profile:
+            work()
+            self.synchronize()
+        on_gpu = self.torch.autograd.DeviceType.CUDA
+        busy, end = 0.0, 0.0
+        spans = [x.time_range for x in profile.events() if x.device_type == on_gpu]
+        for span in sorted(spans, key=lambda span: span.start):
+            busy += max(0.0, span.end - max(end, span.start))
+            end = max(end, span.end)
+        return 1e-6 * busy
 
     def graph(self, calls: Sequence[Work]) -> Work:
         """One replay of all the calls, as a CUDA graph."""

@@ -4,10 +4,10 @@
 
 Needs PyTorch, and transformers, torchvision and gpytorch for the programs that use them. Each
 program is timed eager and under torch.compile, in three ways that alternate: PyTorch's float32
-(cuBLAS SGEMM), gemmlab, and TF32. A time is the median of the steps of all rounds, with the 10th
-and 90th percentile, between CUDA events. Where the host is slower than the GPU, that is the host's
-time. So the record also has how long one step keeps the GPU busy. Models have random weights; data
-are random.
+(cuBLAS SGEMM), gemmlab, and TF32. Steps follow one another, as in a training loop. A time is the
+median of the steps of all rounds, with the 10th and 90th percentile, between CUDA events. Where the
+host is slower than the GPU, that is the host's time. So the record also has how long one step keeps
+the GPU busy. Models have random weights; data are random.
 
 Differences: of a computation's result to its result in float64, of a training step's gradients to
 those of float32; the largest one, relative to the largest element of that tensor, for each way.

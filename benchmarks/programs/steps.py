@@ -54,7 +54,7 @@ def time(gpu: Gpu, run: Work) -> Row:
 
     def steps(name: str) -> list[float]:
         with way(gpu, name):
-            return [1e3 * gpu.seconds(run) for _ in range(STEPS)]
+            return [1e3 * lap for lap in gpu.laps(run, STEPS)]
 
     import gemmlab.torch
 
@@ -64,27 +64,12 @@ def time(gpu: Gpu, run: Work) -> Row:
     found["speedup"] = found["float32"]["ms"] / found["gemmlab"]["ms"]
     for name in WAYS:
         with way(gpu, name):
-            found[name]["busy_ms"] = 1e3 * busy_seconds(gpu, run)
+            found[name]["busy_ms"] = 1e3 * gpu.busy(run)
     found["busy_speedup"] = found["float32"]["busy_ms"] / found["gemmlab"]["busy_ms"]
     with way(gpu, "gemmlab"):
         run()
         report = gemmlab.torch.report()
     return found | {"products": {"taken": report.taken, "left": report.left}}
-
-
-def busy_seconds(gpu: Gpu, run: Work) -> float:
-    """How long one step keeps the GPU busy: without the time in which it waits for the host."""
-    profiler = gpu.torch.profiler
-    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
-        run()
-        gpu.synchronize()
-    on_gpu = gpu.torch.autograd.DeviceType.CUDA
-    busy, end = 0.0, 0.0
-    spans = [x.time_range for x in profile.events() if x.device_type == on_gpu]
-    for span in sorted(spans, key=lambda span: span.start):
-        busy += max(0.0, span.end - max(end, span.start))
-        end = max(end, span.end)
-    return 1e-6 * busy
 
 
 def differences(gpu: Gpu, program: Training | Computation) -> dict[str, float]:

@@ -61,6 +61,13 @@ class Cpu(Gpu):
         work()
         return 1e-9 * next(self._clock)
 
+    def laps(self, work: Any, count: int) -> list[float]:
+        work()
+        return [self.seconds(work) for _ in range(count)]
+
+    def busy(self, work: Any) -> float:
+        return self.seconds(work)
+
     def wall(self, work: Any, wait: bool = True) -> float:
         return self.seconds(work)
 
