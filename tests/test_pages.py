@@ -106,6 +106,15 @@ def test_listings_are_parts_of_the_examples(name):
         assert text in (EXAMPLES / file).read_text(), file
 
 
+def test_the_table_of_the_tutorial_has_what_its_commands_print():
+    page = PAGES["tutorial-fast.md"]
+    printed = "".join(shown for _, shown in steps(page))
+    rows = re.findall(r"^\| `\w+\.cu` \|(.*)\|$", page, re.MULTILINE)
+    numbers = [number for row in rows for number in re.findall(r"[\d,]{4,}", row)]
+    assert len(rows) == 5 and len(numbers) == 14
+    assert [number for number in numbers if number not in printed] == []
+
+
 def test_every_example_is_on_a_page():
     files = [path.relative_to(ROOT) for path in EXAMPLES.rglob("*.*")]
     assert [str(file) for file in files if str(file) not in "".join(PAGES.values())] == []

@@ -259,6 +259,21 @@ def stairs(records: Sequence[Record]) -> str:
     return table(["kernel", "what it changes", "time", "TFLOPS", "of cuBLAS", "error, u"], rows)
 
 
+def clocks(records: Sequence[Record], kernel: str) -> str:
+    """Return a row per run of one kernel in one case, the fastest clock first."""
+    own = [r for r in records if r.kernel == kernel and r.sm_mhz and r.power_w]
+    rows = [
+        [
+            f"{r.sm_mhz:,.0f} MHz",
+            f"{r.power_w:.0f} W",
+            figures.seconds(r.gpu_median_s),
+            f"{r.max_error_u:.1f} u",
+        ]
+        for r in sorted(own, key=lambda r: -(r.sm_mhz or 0))
+    ]
+    return table(["clock", "power", "time", "largest error"], rows)
+
+
 def beside_cublas(cases: Cases, rung: str) -> str:
     """Return a row per case: the TFLOPS of cuBLAS and of a rung, cold and back to back.
 
