@@ -32,4 +32,5 @@ MEASUREMENT = Measurement(
         },
     },
     pages={"matmul.md": tables.tables},
+    depth=3,
 )

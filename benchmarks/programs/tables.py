@@ -48,5 +48,5 @@ def losses(programs: Row) -> str:
             for other in OTHERS
         ]
         shown = (f"{x:.0e}" for x in off)
-        rows.append([name, f"{plain[0]:.3f}", f"{plain[-1]:.3f}", *shown])
+        rows.append([name, f"{plain[0]:.3g}", f"{plain[-1]:.2g}", *shown])
     return table(["program", "loss, first", "last", *OTHERS], rows)
