@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import math
 import re
 from pathlib import Path
 
@@ -377,6 +378,23 @@ def test_no_text_of_a_roofline_covers_another(browser, page_of, name, width):
             down = min(a["y"] + a["height"], b["y"] + b["height"]) - max(a["y"], b["y"])
             assert across <= 0 or down <= 0.2 * a["height"], (text, other)
     page.close()
+
+
+@pytest.mark.parametrize("name", ["bench", "several runs"])
+def test_a_name_is_nearest_to_its_own_point(page_of, name):
+    specs = re.findall(r'<script type="application/json">(.*?)</script>', page_of(name).read_text())
+    rooflines = [spec for spec in map(json.loads, specs) if '"FLOP/byte"' in json.dumps(spec)]
+    for spec in rooflines:
+        low, high = spec["layer"][0]["encoding"]["y"]["scale"]["domain"]
+        pixels = spec["height"] / math.log(high / low)
+        points = next(x for x in spec["layer"] if x["mark"]["type"] == "point")["data"]["values"]
+        named = [row for x in spec["layer"] for row in x["data"]["values"] if "align" in row]
+        for one in named:
+            for other in points:
+                apart = pixels * math.log(one["TFLOPS"] / other["TFLOPS"])  # from top to bottom
+                if other["FLOP/byte"] == one["FLOP/byte"] and abs(apart) > 6:
+                    assert abs(apart - one["dy"]) >= abs(one["dy"]) - 1, (one["names"], other)
+    assert len(rooflines) > 0
 
 
 @pytest.mark.slow

@@ -238,13 +238,18 @@ def _spread(ticks: Sequence[float]) -> list[float]:
 
 
 def _ends(last: Rows, y: str, top: float, series: str) -> list[dict[str, Any]]:
-    """Return the last point of each series with the names at its height; lower ones give way."""
+    """Return the last point of each series with the names at its height; lower ones give way.
+
+    "…" stands for those without room.
+    """
     placed: list[dict[str, Any]] = []
     for row in sorted(last, key=lambda row: -row[y]):
         if not placed or placed[-1][y] - row[y] > 1.2 * _APART * top:
             placed.append(row | {"names": row[series]})
         elif len(placed[-1]["names"]) + len(row[series]) < 26:
             placed[-1]["names"] += f", {row[series]}"
+        elif not placed[-1]["names"].endswith("…"):
+            placed[-1]["names"] += ", …"
     return placed
 
 

@@ -257,7 +257,7 @@ def _roofline(e: Explanation) -> list[Part]:
     if not rows:
         return []
     caption = (
-        "Attainable rates at three intensities, and measured ones over the bytes of device memory. "
+        "Attainable rates at each intensity, and measured ones over the bytes of device memory. "
         f"Ridge at {digits(e.roof.ridge)} FLOP/byte."
     )
     return [

@@ -14,11 +14,11 @@ from gemmlab.report.html.page import Part
 
 _Place = tuple[float, float]  # in shares of the chart
 
-_HEIGHT = 420  # pixels
+_HEIGHT = 520  # pixels
 _RISE = 9  # pixels from a roof to its label
 _LETTER = 0.0075  # width of a letter; this and what follows in shares of the chart
 _ROOM = 0.3  # beyond the last point, for its name
-_LINE = 0.04  # height of a line of text
+_LINE = 0.033  # height of a line of text
 _GAP = 0.012  # between a point and its name
 _ASIDE = 0.015  # between a roof's corner and its label
 
@@ -247,8 +247,13 @@ class _Name:
     def fits(
         self, names: Sequence[_Name], points: Sequence[_Name], roofs: Sequence[Sequence[_Place]]
     ) -> bool:
-        """Whether the text is inside the chart and covers no other text or point, nor a roof."""
+        """Whether the text is inside the chart, covers no other text or point, nor a roof, and no
+        other point of its column is nearer to it."""
         left, right = self.ends
+        nearer = any(
+            abs(point.x - self.x) <= _GAP and abs(point.y - self.line) < abs(self.drop)
+            for point in points
+        )
         covers = any(
             right > name.ends[0] and left < name.ends[1] and abs(self.line - name.line) < _LINE
             for name in names
@@ -259,4 +264,5 @@ class _Name:
             and abs(self.line - point.y) < 0.7 * _LINE
             for point in points
         )
-        return left >= 0 and right <= 1 and not covers and not any(map(self.is_on, roofs))
+        is_free = not covers and not nearer and not any(map(self.is_on, roofs))
+        return left >= 0 and right <= 1 and is_free
