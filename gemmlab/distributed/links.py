@@ -85,7 +85,8 @@ class Machine:
         if self.operations is not None:
             return work / self.operations
         alone, whole, plain = _on_h200(m, n, k, batch, packed)
-        return min(whole + max(work / self.sustained - alone, 0), plain)
+        limited = work / self.sustained + ITEM * m * n * batch / DEFAULT.store_rate
+        return min(whole + max(limited - alone, 0), plain)
 
     def packs(self, m: int, n: int, k: int) -> bool:
         """Whether a product multiplies packed parts of 4 bytes per element."""
@@ -174,21 +175,21 @@ def _on_four(name: str, times: Times, source: str) -> Link:
 
 _NETWORK = Link("InfiniBand NDR", 30e-6, 45e9, "nominal: 400 Gb/s per GPU; not measured")
 # All-gathers by NCCL on 4 H100 with NVLink (NV18 between all); copies of all pieces from symmetric
-# memory; and the host beside them.
+# memory, with a barrier; and the host beside them.
 H100 = Machine(
     "H100",
     _on_four(
         "NVLink",
-        ((4096, 194e-6), (8192, 667e-6), (16384, 2.504e-3), (32768, 9.518e-3)),
+        ((4096, 200e-6), (8192, 667e-6), (16384, 2.500e-3), (32768, 9.518e-3)),
         "fitted to all-gathers on 4 H100",
     ),
     _NETWORK,
     _on_four(
         "NVLink, copied",
-        ((4096, 184e-6), (8192, 619e-6), (16384, 2.369e-3), (32768, 9.989e-3)),
+        ((4096, 175e-6), (8192, 588e-6), (16384, 2.251e-3)),
         "fitted to copies on 4 H100",
     ),
-    sustained=200e12,  # at 32768³
+    sustained=212e12,  # 224 at 16384³, 200 at 32768³
     call=200e-6,
 )
 # On 4 H200; the host as beside the H100.

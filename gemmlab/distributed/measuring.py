@@ -1,20 +1,15 @@
 """What each process of `gemmlab distributed measure` runs: products on its mesh, timed and judged.
 
-    torchrun --nproc-per-node 4 -m gemmlab.distributed.measuring '{"sizes": [4096], …}' record.json
-
-Times are medians of several runs, each of some calls in a row, started together, of the slowest
-process. The contenders of a product run in turn, so that a change of clocks affects all.
+torchrun --nproc-per-node 4 -m gemmlab.distributed.measuring '{"sizes": [4096], …}' record.json
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +17,9 @@ from typing import Any
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed import fused, links, overlap, overlap_plans, replays, symmetric
+from gemmlab.distributed.contenders import BASELINE, Contenders
 from gemmlab.distributed.plans import Overlap
 from gemmlab.linalg import entry
-from gemmlab.problems.problem import U
 
 # Multicast objects are not needed, and some systems forbid them.
 os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
@@ -37,34 +32,21 @@ with TORCH.importing():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
-TURNS, WARM = 7, 3
-# Calls in a row, as a program makes them: the host prepares one while the GPU runs another. All
-# contenders run equally long, and rest before, since GPUs lower their clocks under long load. Fewer
-# turns of a product that takes long, but the least.
-CALLS, RUN_S, REST_S = 1024, 0.02, 0.03
 LOAD_S = 0.2  # of a run under load, without rest
-LEAST_TURNS, LONG_S = 3, 1.0
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
 GRAPHED = "gemmlab, overlapped, in a CUDA graph"
 LOADED = "under load,"
 LAUNCHED = 1024  # products of this size take the GPUs less time than the host
 SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
 AHEAD = 20_000_000  # clocks
-SAMPLES, BLOCK = 64, 4096  # rows of the result that are compared with float64, at so many columns
 
 
-class Bench:
-    """A mesh of all processes, and the rows measured so far; process 0 writes them."""
+class Bench(Contenders):
+    """What is measured, on a mesh of all processes."""
 
     def __init__(self, device: str, path: Path) -> None:
-        self.size, self.rank = dist.get_world_size(), dist.get_rank()
-        self.device, self.path = torch.device(device), path
+        super().__init__(device, path)
         self.mesh = init_device_mesh(device, (self.size,))
-        self.rows: list[dict[str, Any]] = []
-        self.run_s, self.rest_s = RUN_S, REST_S
-        self.machine = links.current(torch.cuda.get_device_name() if device == "cuda" else "")
-        self.points: dict[str, Any] = {}  # what the machine is fitted to
-        self.alone: dict[tuple[int, int, int], float] = {}  # seconds of one GPU
 
     # -- operands
 
@@ -82,119 +64,6 @@ class Bench:
                 local = shards[mesh.get_local_rank(dimension)]
         shape = {"shape": x.shape, "stride": x.stride()}
         return DTensor.from_local(local.clone(), mesh, list(at), run_check=False, **shape)
-
-    # -- times
-
-    def once(self, call: Callable[[], Any], calls: int) -> float:
-        """Seconds of a call, of several in a row, on the slowest process; all start together."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-            time.sleep(self.rest_s)
-        dist.barrier()
-        if self.device.type == "cuda":
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            first.record()
-            for _ in range(calls):
-                call()
-            last.record()
-            torch.cuda.synchronize()
-            seconds = first.elapsed_time(last) / 1e3 / calls
-        else:
-            start = time.perf_counter()
-            for _ in range(calls):
-                call()
-            seconds = (time.perf_counter() - start) / calls
-        slowest = torch.tensor([seconds], device=self.device)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        return float(slowest)
-
-    def compare(
-        self,
-        case: str,
-        shape: tuple[int, int, int],
-        contenders: dict[str, Callable[[], Any]],
-        operands: tuple[Tensor, Tensor] | None = None,
-        plans: dict[str, Any] | None = None,
-        products: int = 1,
-    ) -> None:
-        """Time contenders in turn; one that fails on any process is a row that says so.
-
-        `operands` are the whole matrices, of whose product some rows are compared with float64.
-        """
-        times: dict[str, list[float]] = {name: [] for name in contenders}
-        failed: dict[str, str] = {}
-        errors: dict[str, float | None] = dict.fromkeys(contenders)
-        calls = dict.fromkeys(contenders, 1)  # the first run also prepares
-        for turn in range(WARM + TURNS):
-            for name, call in contenders.items():
-                if name in failed or self.suffices(times[name], calls[name]):
-                    continue
-                try:
-                    seconds = self.once(call, calls[name])
-                    if not turn and operands is not None:
-                        errors[name] = self.error(call(), *operands)
-                except Exception as error:
-                    failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-                    continue
-                if turn >= WARM:
-                    times[name].append(seconds)
-                elif turn:
-                    calls[name] = self.calls(seconds)
-        m, n, k = shape
-        for name in contenders:
-            row: dict[str, Any] = {"case": case, "shape": shape, "by": name}
-            if name in failed:
-                row["failed"] = failed[name]
-            else:
-                seconds, plan = statistics.median(times[name]), (plans or {}).get(name)
-                alone = self.alone.get(shape)
-                count = 1 if name == "one process" else self.size
-                if name == "one process":
-                    alone = self.alone[shape] = seconds
-                row |= {
-                    "seconds": seconds,
-                    "speed": 2 * m * n * k * products / seconds,
-                    "efficiency": products * alone / seconds / count if alone else None,
-                    "predicted": plan.total if plan else None,
-                    "overlap": str(plan.overlap) if plan else None,
-                    "error": errors[name],
-                }
-            self.rows.append(row)
-        self.write()
-
-    def error(self, found: Any, a: Tensor, b: Tensor) -> float:
-        """The largest error of some rows of a result, in u of |A||B|; of all processes together."""
-        whole = found.full_tensor() if isinstance(found, DTensor) else found
-        first = 0
-        if whole.shape[0] != a.shape[0]:  # this process's rows
-            first = self.rank * -(-a.shape[0] // self.size)
-        count = min(SAMPLES, whole.shape[0])
-        rows = torch.linspace(0, whole.shape[0] - 1, count, device=self.device).long()
-        left = a[first + rows].double()
-        worst = torch.zeros(1, device=self.device)
-        # In blocks of columns: b in float64 would take as much memory as all else.
-        for columns, exact in zip(whole[rows].split(BLOCK, 1), b.split(BLOCK, 1), strict=True):
-            right = exact.double()
-            errors = (columns - left @ right).abs() / (left.abs() @ right.abs())
-            worst = worst.maximum(errors.max().float() / U)
-        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-        return float(worst)
-
-    def write(self) -> None:
-        """Write the record so far: a run that is cut off keeps it."""
-        if self.rank:
-            return
-        name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
-        record = {
-            "processes": self.size,
-            "device": name,
-            "pytorch": torch.__version__,
-            "machine": asdict(self.machine),
-            "points": self.points,
-            "rows": self.rows,
-        }
-        self.path.write_text(json.dumps(record, indent=2) + "\n")
 
     # -- what is measured
 
@@ -214,7 +83,8 @@ class Bench:
                 pieces = partial(overlap.gathered, shard, 0, whole.shape[0], 1, group)
                 memory, key = symmetric.shared(group, shard.device), ("copies", shard.data_ptr())
                 replayed = partial(replays.run, memory, key, partial(_consume, pieces))
-                copies.append((moved, self.typical(replayed)))
+                placed = self.typical(partial(torch.empty_like(shard).copy_, shard))
+                copies.append((moved, self.typical(replayed) - placed))
         link, copied = self.machine.inside, self.machine.copies
         if self.size > 1 and len(sizes) > 1:
             link = links.fit(link.name, gathers, f"fitted to all-gathers of {self.size} processes")
@@ -242,24 +112,6 @@ class Bench:
         x, y = (self.place(self.matrix(n, n, seed), Shard(0)) for seed in (1, 2))
         return self.typical(partial(gd.matmul, x, y, out_placements=[Shard(0)]))
 
-    @staticmethod
-    def suffices(times: Sequence[float], calls: int) -> bool:
-        """Whether a contender has been timed often enough. The same on all processes."""
-        return len(times) >= LEAST_TURNS and sum(times) * calls > LONG_S
-
-    def calls(self, seconds: float) -> int:
-        """The calls in a row of a run, if one takes so long."""
-        return min(max(int(self.run_s / seconds), 1), CALLS)
-
-    def typical(self, call: Callable[[], Any]) -> float:
-        """The median of several runs, in seconds."""
-        self.once(call, 1)
-        calls = self.calls(self.once(call, 1))
-        times: list[float] = []
-        while len(times) < TURNS and not self.suffices(times, calls):
-            times.append(self.once(call, calls))
-        return statistics.median(times)
-
     def rows_by_rows(self, n: int) -> None:
         """Rows of a and of b on the processes, the result by rows: the issue of all-gathers."""
         a, b = self.matrix(n, n, 1), self.matrix(n, n, 2)
@@ -279,7 +131,7 @@ class Bench:
             PLAIN: {"overlap": False},
         }
         contenders: dict[str, Callable[[], Any]] = {
-            "one process": lambda: entry.product(a, b),
+            BASELINE: lambda: entry.product(a, b),
             "all-gather, then gemmlab": by_hand,
         }
         plans = {}
@@ -309,14 +161,15 @@ class Bench:
         """The product of `rows_by_rows` and that of one process, in long runs without rest."""
         a, b = self.matrix(n, n, 1), self.matrix(n, n, 2)
         x, y = self.place(a, Shard(0)), self.place(b, Shard(0))
-        self.run_s, self.rest_s = LOAD_S, 0.0
+        kept = self.run_s, self.rest_s, dict(self.alone)
+        if self.device.type == "cuda":
+            self.run_s, self.rest_s = LOAD_S, 0.0
         contenders: dict[str, Callable[[], Any]] = {
-            "one process": lambda: entry.product(a, b),
+            BASELINE: lambda: entry.product(a, b),
             "gemmlab": partial(gd.matmul, x, y, out_placements=[Shard(0)]),
         }
-        alone = dict(self.alone)
         self.compare(f"{LOADED} {n}", (n, n, n), contenders)
-        self.run_s, self.rest_s, self.alone = RUN_S, REST_S, alone
+        self.run_s, self.rest_s, self.alone = kept
 
     def in_graph(self, n: int) -> None:
         """The overlapped product of `rows_by_rows`, replayed: the host launches one graph."""
@@ -397,7 +250,7 @@ class Bench:
             a, b = self.matrix(m, k, 1), self.matrix(k, columns, 2)
             x, y = self.place(a, *at_a, mesh=mesh), self.place(b, *at_b, mesh=mesh)
             contenders: dict[str, Callable[[], Any]] = {
-                "one process": partial(entry.product, a, b),
+                BASELINE: partial(entry.product, a, b),
                 "gemmlab": partial(gd.matmul, x, y, out_placements=wanted),
                 "torch.matmul": partial(_placed_product, x, y, wanted),
             }

@@ -280,34 +280,31 @@ def scattered_product(
     else:
         outbox = _Outbox(pieces, group, a)
 
-    def product(span: Span, out: Tensor | None) -> Tensor:
+    def product(span: Span, out: Tensor | None, added: Tensor | None = None) -> Tensor:
+        given = options if added is None else {**options, "c": added, "beta": 1}
+        left, right = (_slice(a, -2, span), b) if axis == "m" else (a, _slice(b, -1, span))
         with recorded("multiply"):
-            if axis == "m":
-                found = entry.product(_slice(a, -2, span), b, out=out, **options)
-            else:
-                found = entry.product(a, _slice(b, -1, span), out=out, **options)
-        return torch.as_tensor(found)
+            return torch.as_tensor(entry.product(left, right, out=out, **given))
 
-    terms: dict[Place, Tensor] = {}  # of my pieces, by process and piece
-    arrived: list[Callable[[], object]] = []
+    terms: list[list[tuple[Tensor, Callable[[], object]]]] = [[] for _ in range(count)]  # of mine
     for source, number in pieces.order:
         j, to = number % count, (2 * me - source) % size
         block = product(cuts[to][j], outbox.target(to * count + j))
         with communicating("a reduce-scatter in pieces"):
-            terms[source, j], wait = outbox.swap(block, (source, number))
-        arrived.append(wait)
-    for j in range(count):
-        terms[me, j] = product(cuts[me][j], None)
-    with recorded("wait"), communicating("a reduce-scatter in pieces"):
-        for wait in arrived:
+            terms[j].append(outbox.swap(block, (source, number)))
+
+    def arrived(term: Tensor, wait: Callable[[], object]) -> Tensor:
+        with recorded("wait"), communicating("a reduce-scatter in pieces"):
             wait()
+        return term
+
     found = []
-    for j in range(count):
-        total = terms[0, j]
-        for source in range(1, size):
-            total = total.add_(terms[source, j])
+    for span, (*first, last) in zip(cuts[me], terms, strict=True):
+        total = product(span, None, arrived(*first[0]) if first else None)
+        for each in (*first[1:], last):
+            total = total.add_(arrived(*each))
         found.append(total)
-    return torch.cat(found, position)
+    return found[0] if count == 1 else torch.cat(found, position)
 
 
 @lru_cache(1024)
@@ -450,8 +447,8 @@ def _exchanged(
     shapes = tuple(
         tuple((*shape[:axis], j - i, *shape[axis + 1 :]) for i, j in mine) for mine in cuts
     )
-    order = itertools.product(range(1, size), range(count))
-    return cuts, Pieces(me, shapes, tuple(((me + step) % size, j) for step, j in order))
+    order = itertools.product(range(count), range(1, size))
+    return cuts, Pieces(me, shapes, tuple(((me + step) % size, j) for j, step in order))
 
 
 def _post(mine: Sequence[Tensor], pieces: Pieces, group: Any) -> list[Arrival]:

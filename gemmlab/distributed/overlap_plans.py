@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 
 from gemmlab.distributed import placements
 from gemmlab.distributed.links import ITEM
@@ -19,21 +20,26 @@ from gemmlab.distributed.plans import Overlap, Plan, Transfer, check_shapes
 PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
 _OVERLAPPED = {"all-gather", "reduce-scatter"}
 _TURN = "all-to-all"
-# On four H100, in seconds: a barrier; what a copy takes besides its bytes; what the product of a
-# piece takes besides, and more if the next one adds to the same result.
-_BARRIER, _COPY, _PIECE, _TAIL = 16e-6, 1e-6, 5e-6, 28e-6
+# From traces of kernels on two and four H100, in seconds: a barrier (6 µs are its kernel, the rest
+# from one stream to the next); between copies; from one product to the next one, which adds to it.
+_BARRIER, _COPY, _SUM = 16e-6, 3e-6, 8e-6
+_MEMORY = 2.5e12  # bytes that a GPU reads and writes per second
 SURE = 0.95  # of the time without overlap; predictions are not exact enough for smaller gains
 
 
 def overlapped(found: Plan, overlap: bool | None) -> Plan:
-    """The plan with the transfer overlapped that gains most; as it is if none gains."""
+    """The plan with the transfer overlapped that gains most; as it is if none gains.
+
+    More pieces have to gain as surely as overlap does.
+    """
     if overlap is False:
         return found
-    best = found
-    for candidate in overlapping(found):
-        forced = overlap is True and best.overlap is None
-        if forced or candidate.total < best.total * (SURE if best is found else 1):
-            best = candidate
+    best, fewest = found, 0
+    ways = [(one.overlap.pieces, one) for one in overlapping(found) if one.overlap]
+    for pieces, candidate in sorted(ways, key=itemgetter(0)):
+        forced = overlap is True and best is found
+        if forced or candidate.total < best.total * (SURE if pieces > fewest else 1):
+            best, fewest = candidate, pieces
     return best
 
 
@@ -175,41 +181,64 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
         left = 0.0
         for i in range(1, steps - pieces + 1):
             left = max(left, i * piece) + travel
-        shard = sizes[0] * sizes[1] * pieces
-        done = max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
-        return done
-    adding = 0.0
-    if way.axis == "k":
-        adding = machine.adding(m, n, batch) + (_TAIL if machine.operations is None else 0.0)
+        sums = max(count - 2, 1)  # my product adds one more if there is
+        adding = 3 * sums * move.size / (count - 1) / _MEMORY
+        return max(left + link.start, steps * piece) + adding
     if way.turned:
         return _after_turn(found, move, way)
-    start, own = link.start, pieces * piece
-    if way.parts:  # mine are packed before any travels; meanwhile, the other operand
-        start += pieces * machine.packing(*sizes, way.what)
+    adding, start = 0.0, link.start
+    if way.axis == "k":
+        adding = machine.adding(m, n, batch) + (_SUM if machine.operations is None else 0.0)
+    if _pulls(found, way):  # my shard is copied first
+        start, travel = start + 2 * move.size / (count - 1) / _MEMORY, travel + _COPY
+    if way.parts:  # and packed, as the other operand is
         m, n, k, _ = found.local
-        other = machine.packing(m, n, k, {"a": "b", "b": "a"}[way.what])
-        travel, piece = travel + _COPY, machine.product(*sizes, packed="ab")
-        own = max(start, other) + pieces * piece
-    done = own + (pieces - 1) * adding  # while the first of the others travel
+        start += pieces * machine.packing(*sizes, way.what)
+        start += machine.packing(m, n, k, {"a": "b", "b": "a"}[way.what])
+        piece = machine.product(*sizes, packed="ab")
+    own = start if _pulls(found, way) else 0.0  # products start after the barrier
+    done = own + pieces * piece + (pieces - 1) * adding
     for i in range(1, steps - pieces + 1):
         done = max(done, start + i * travel) + piece + adding
     return done
 
 
 def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
-    """Seconds of an all-to-all in pieces, of which each is packed, and of what `_together` has."""
+    """Seconds of an all-to-all in pieces, of which each is packed, and of what `_together` has.
+
+    The links are used by one copy after the other: see `pulling`. So is the GPU by barriers,
+    packing and products; a product that has started ends before the others go on.
+    """
     machine, count, pieces = found.machine, found.mesh[way.dimension], way.pieces
     link, sizes = machine.pieces(found.mesh, way.dimension), _piece(found, way)
-    travel = move.size / ((count - 1) * pieces) / link.rate
-    turn = travel * (count - 1) / count + (count - 1) * _COPY
-    piece = machine.product(*sizes, packed="ab") + _PIECE
+    size = move.size / ((count - 1) * pieces)
+    travel = _COPY + size / link.rate
+    turn = (count - 1) * (_COPY + size / count / link.rate)
+    piece = machine.product(*sizes, packed="ab")
     packing = machine.packing(*sizes, way.what)
-    other = {"a": "b", "b": "a"}[way.what]
-    now, done = 0.0, machine.packing(*sizes, other)  # meanwhile
-    for _ in range(pieces):
-        now += turn + _BARRIER + packing
-        done = max(done, now) + piece
-    now += _BARRIER
-    for i in range(1, (count - 1) * pieces + 1):
-        done = max(done, now + i * (travel + _COPY)) + piece
-    return done + _TAIL
+    gpu = machine.packing(*sizes, {"a": "b", "b": "a"}[way.what])  # while blocks travel
+    # When the blocks of a piece are there; when the links are free. A kernel sends one block of the
+    # first pieces.
+    sent = lane = turn * (count - 2) / (count - 1) if count > 2 else turn
+    mine, arrivals = 0, list[float]()  # own pieces that are packed, but not multiplied
+    for j in range(pieces):
+        if sent > gpu:
+            gpu, mine = gpu + mine * piece, 0
+        gpu = max(gpu, sent) + _BARRIER
+        if j + 1 < pieces:
+            sent = lane = lane + turn
+        if j:
+            lane = _gather(arrivals, max(lane, gpu), travel, count)
+        gpu, mine = gpu + packing, mine + 1
+    gpu += _BARRIER
+    _gather(arrivals, max(lane, gpu), travel, count)
+    gpu += mine * piece
+    for ready in arrivals:
+        gpu = max(gpu, ready) + piece
+    return gpu
+
+
+def _gather(arrivals: list[float], start: float, travel: float, count: int) -> float:
+    """Add when pieces of the other processes arrive; return when the links are free again."""
+    arrivals += [start + i * travel for i in range(1, count)]
+    return arrivals[-1]

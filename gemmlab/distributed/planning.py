@@ -195,7 +195,9 @@ def _reason(best: Plan, others: Sequence[Plan]) -> str:
         return f"{moved}; there is no other way"
     other = others[0]
     name = " × ".join(dict.fromkeys(other.ways))
+    left = _pending(other) - _pending(best)
+    more = f", and {figures.seconds(left)} to add up the result later" if left > 0 else ""
     return (
         f"{moved}, {figures.seconds(best.total)}; next is {name}: "
-        f"{figures.scaled(other.moved)}B, {figures.seconds(other.total)}"
+        f"{figures.scaled(other.moved)}B, {figures.seconds(other.total)}{more}"
     )

@@ -1,9 +1,13 @@
 """Pieces that GPUs of one node copy out of each other's memory, without a multiprocessor.
 
 A process places its pieces in symmetric memory on a side stream, passes a barrier of all processes
-there, and copies theirs while its main stream multiplies. Or it writes blocks of its shard where
-others have pieces of another axis, and a barrier follows, too. Blocks of a result that is scattered
-are computed in this memory, and a barrier follows each.
+there, and copies theirs on another one, the lane, while its main stream multiplies. Or the lane
+first writes blocks of its shard where others have pieces of another axis. Blocks of a result that
+is scattered are computed in this memory, and a barrier follows each.
+
+Copies between GPUs run one after another, also those on different streams. A product takes all
+multiprocessors until it ends: a barrier that comes after its start waits for its end, and so does
+every other process. Products therefore start after the barrier of what they leave behind.
 """
 
 from __future__ import annotations
@@ -54,71 +58,126 @@ def pull(
         moves = way.moves(choice, memory.side.cuda_stream)
     else:  # allocated on the current stream, which uses them
         moves = [(place, x := shard.new_empty(at.shape), x, at) for place, at in way.whole]
+    work = _Pull(way, memory, moves, recorded, choice)
     memory.side.wait_stream(current)
     with torch.cuda.stream(memory.side):
         memory.reuse()
         if isinstance(mine, Turn):
-            found = _turned(mine, way, memory, recorded, choice)
+            work.turn(mine)
         else:
-            found = _staged(mine, way, memory, choice)
-        memory.barrier()
-        for place, piece, target, source in moves:
-            with recorded("copy"):
-                target.copy_(source)
-            found.append((place, partial(_wait, memory.side.record_event()), piece))
-    if not moves:  # a capture ends with all streams joined
-        current.wait_stream(memory.side)
-    return found
+            work.stage(mine)
+        return work.arrivals(current)
 
 
-def _staged(
-    mine: Sequence[Tensor], way: Way, memory: SharedMemory, choice: Choice | None
-) -> list[Arrival]:
-    """Place my pieces, and their parts, where others copy them; return them."""
-    found, side = list[Arrival](), memory.side
-    memory.beside.wait_stream(side)
-    with torch.cuda.stream(memory.beside):  # both read the pieces, once from memory
-        for there, x in zip(way.staged, mine, strict=True):
-            there.copy_(x)
-    for j, x in enumerate(mine):
-        place = way.me, j
-        if choice is None or not x.numel():
-            found.append((place, nothing, x))
+class _Pull:
+    """One exchange of pieces. Its methods run on the side stream."""
+
+    def __init__(
+        self,
+        way: Way,
+        memory: SharedMemory,
+        moves: list[tuple[Place, Piece, Tensor, Tensor]],
+        recorded: Callable[[str], Any],
+        choice: Choice | None,
+    ) -> None:
+        self._way, self._memory, self._moves = way, memory, moves
+        self._recorded, self._choice = recorded, choice
+        self._own, self._others = list[Arrival](), list[Arrival]()
+
+    def stage(self, mine: Sequence[Tensor]) -> None:
+        """Place my pieces, and their parts, where others copy them."""
+        memory, way = self._memory, self._way
+        memory.beside.wait_stream(memory.side)
+        with torch.cuda.stream(memory.beside):  # both read the pieces, once from memory
+            for there, x in zip(way.staged, mine, strict=True):
+                there.copy_(x)
+        way.clear(memory.side.cuda_stream)
+        pieces = [self._packed(j, x) for j, x in enumerate(mine)]
+        memory.side.wait_stream(memory.beside)
+        met = self._meet()
+        self._own = [((way.me, j), partial(_wait, met), x) for j, x in enumerate(pieces)]
+        self._fetch(range(len(mine)))
+
+    def turn(self, turn: Turn) -> None:
+        """Write blocks of my shard into the pieces of all processes, which pack them.
+
+        The half that is written was last used before a barrier that this process has passed. The
+        next blocks travel while those that have come are packed and multiplied, and then the parts
+        of these.
+        """
+        memory, last = self._memory, len(self._way.staged) - 1
+        memory.lane.wait_stream(memory.side)
+        memory.beside.wait_stream(memory.side)
+        sent = self._send(turn, 0)
+        self._way.clear(memory.side.cuda_stream)  # while blocks travel
+        for j, x in enumerate(self._way.staged):
+            for event in sent:
+                memory.side.wait_event(event)
+            self._meet()
+            if j < last:
+                sent = self._send(turn, j + 1)
+            if j:
+                self._fetch([j - 1])
+            piece = self._packed(j, x)
+            ready = self._meet() if j == last else memory.side.record_event()
+            self._own.append(((self._way.me, j), partial(_wait, ready), piece))
+        self._fetch([last])
+
+    def arrivals(self, current: Any) -> list[Arrival]:
+        """All pieces, mine first. Who waits for them has waited for all streams.
+
+        Captures of graphs ask for that.
+        """
+        lane = self._memory.lane
+        if self._others:
+            place, _, piece = self._others[-1]
+            self._others[-1] = place, partial(_wait, lane.record_event()), piece
         else:
-            piece = way.pack(j, x, choice, side.cuda_stream)
-            found.append((place, partial(_wait, side.record_event()), piece))
-    side.wait_stream(memory.beside)
-    return found
+            current.wait_stream(lane)
+        return self._own + self._others
 
+    def _packed(self, j: int, x: Tensor) -> Piece:
+        """Pack my piece number j, if parts travel."""
+        if self._choice is None or not x.numel():
+            return x
+        return self._way.pack(j, x, self._choice, self._memory.side.cuda_stream)
 
-def _turned(
-    turn: Turn,
-    way: Way,
-    memory: SharedMemory,
-    recorded: Callable[[str], Any],
-    choice: Choice | None,
-) -> list[Arrival]:
-    """Write blocks of my shard into the pieces of all processes; return my pieces.
+    def _meet(self) -> Any:
+        """Let the side stream wait for all processes; returns an event after that."""
+        self._memory.barrier()
+        return self._memory.side.record_event()
 
-    The half that is written was last used before a barrier that this process has passed.
-    """
-    found, beside = list[Arrival](), memory.beside
-    for j, x in enumerate(way.staged):
-        beside.wait_stream(memory.side)
-        with recorded("copy"):
-            for place, there in way.everywhere:
-                if place[1] == j:
-                    block = turn.blocks[place]
-                    part = there.narrow(turn.axis, turn.first, block.shape[turn.axis])
-                    with torch.cuda.stream(beside if place[0] == way.me else memory.side):
-                        _copy(part, block)
-        memory.side.wait_stream(beside)
-        memory.barrier()
-        piece: Piece = x
-        if choice is not None and x.numel():
-            piece = way.pack(j, x, choice, memory.side.cuda_stream)
-        found.append(((way.me, j), partial(_wait, memory.side.record_event()), piece))
-    return found
+    def _send(self, turn: Turn, j: int) -> list[Any]:
+        """Start to write my blocks of all pieces number j; returns events after that.
+
+        A copy leaves the links idle before and after its bytes. While nothing multiplies, a kernel
+        fills them: it writes the last block.
+        """
+        memory, me = self._memory, self._way.me
+        blocks = [(place[0], there) for place, there in self._way.everywhere if place[1] == j]
+        last = blocks[-1][0] if len(blocks) > 2 and not j else me
+        for to, there in reversed(blocks):  # the kernel's first, mine last
+            block = turn.blocks[to, j]
+            part = there.narrow(turn.axis, turn.first, block.shape[turn.axis])
+            stream = memory.beside if to in (me, last) else memory.lane
+            with torch.cuda.stream(stream), self._recorded("copy"):
+                if to == last != me:
+                    part.copy_(block)  # by PyTorch's kernel, for rows with gaps
+                else:
+                    _copy(part, block)
+        return [stream.record_event() for stream in (memory.beside, memory.lane)]
+
+    def _fetch(self, numbers: Sequence[int]) -> None:
+        """Start to copy the pieces of others that have these numbers."""
+        memory = self._memory
+        memory.lane.wait_stream(memory.side)
+        with torch.cuda.stream(memory.lane):
+            for place, piece, target, source in self._moves:
+                if place[1] in numbers:
+                    with self._recorded("copy"):
+                        target.copy_(source)
+                    arrived = partial(_wait, memory.lane.record_event())
+                    self._others.append((place, arrived, piece))
 
 
 def _copy(target: Tensor, source: Tensor) -> None:
@@ -172,15 +231,18 @@ class Outbox:
 
     def swap(self, block: Tensor, place: Place) -> tuple[Tensor, Callable[[], object]]:
         """Offer a block, and start to copy the one at `place`; return it and what waits for it."""
-        side = self._memory.side
-        side.wait_stream(torch.cuda.current_stream())
+        memory, current = self._memory, torch.cuda.current_stream()
+        memory.side.wait_stream(current)
         term = block.new_empty(self._pieces.shape(place))
-        with torch.cuda.stream(side):
-            self._memory.barrier()
+        with torch.cuda.stream(memory.side):
+            memory.barrier()
+        current.wait_stream(memory.side)  # the next product starts behind it
+        memory.lane.wait_stream(memory.side)
+        with torch.cuda.stream(memory.lane):
             if term.numel():
                 with self._recorded("copy"):
                     term.copy_(self._arrays[place])
-            return term, partial(_wait, side.record_event())
+            return term, partial(_wait, memory.lane.record_event())
 
 
 def _wait(event: Any) -> None:

@@ -57,7 +57,7 @@ class Pieces(NamedTuple):
 
 
 class SharedMemory:
-    """Symmetric memory of a group, and the side stream that copies."""
+    """Symmetric memory of a group, and the streams that prepare pieces and copy them."""
 
     def __init__(self, group: Any, device: Any) -> None:
         # Multicast objects are not needed, and some systems forbid them.
@@ -66,6 +66,7 @@ class SharedMemory:
         # Of high priority: its small kernels start before the blocks of a product fill the GPU.
         self.side = torch.cuda.Stream(device, priority=-1)
         self.beside = torch.cuda.Stream(device, priority=-1)
+        self.lane = torch.cuda.Stream(device, priority=-1)
         self._is_replayed = False  # whether a CUDA graph may use a half out of turn
         self._is_captured = False  # whether a graph is captured that uses its half in turn
         self._version = 0  # of the places
@@ -243,14 +244,19 @@ class Way:
             (parts(x), memory.received(layout.arrivals[x], layout.sizes[x])) for x in others
         ]
 
+    def clear(self, stream: int) -> None:
+        """Clear the counts of my pieces before they are packed."""
+        for piece in self._mine.values():
+            piece.clear(stream)
+
     def pack(self, j: int, x: Tensor, choice: Choice, stream: int) -> PackedMatrix:
-        """Pack my piece number j into the half."""
+        """Pack my piece number j into the half, whose counts are cleared."""
         piece = self._mine.get(j)
         if piece is None:
             piece = _matrix(x, self._side, choice, stream, self._own_parts[j])
             self._mine[j] = piece
         else:
-            piece.fill(x, stream)
+            piece.fill(x, stream, True)
         return piece
 
     def moves(self, choice: Choice, stream: int) -> list[tuple[Place, Piece, Tensor, Tensor]]:

@@ -79,11 +79,15 @@ class PackedMatrix:
         """
         at = self.framework.address(array)
         if not is_clear:
-            call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
+            self.clear(stream)
         with workspace(self.framework, self.descriptor.device, stream).lock:
             for launch in self._launches:
                 launch.launch(stream, (at, at, 0, 0))
         self.array = array
+
+    def clear(self, stream: int) -> None:
+        """Clear the counts, before `fill`."""
+        call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
 
     def forget(self) -> None:
         """Refer to no array until the next `fill`, so that the last one can be freed."""

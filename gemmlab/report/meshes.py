@@ -34,13 +34,12 @@ def speeds(records: Sequence[Measured]) -> str:
         found = {(row["case"], row["by"]): row for row in record["rows"]}
         for n, aim in AIMS[count].items():
             case = f"{_ROWS}{n}"
-            alone = found[case, "one process"]["seconds"]
             own = found[case, "gemmlab"]
             lines.append(
                 [
                     str(count),
                     str(n),
-                    seconds(alone),
+                    _timed(found[case, "one process"]),
                     *(_cell(found.get((case, by))) for by in contenders.values()),
                     f"{aim}%",
                     f"{100 * (own['predicted'] / own['seconds'] - 1):+.0f}%",
@@ -75,7 +74,7 @@ def loads(records: Sequence[Measured]) -> str:
             alone, own = (found.get((f"{_LOADED}{n}", by)) for by in ("one process", "gemmlab"))
             if alone and own:
                 count = str(record["processes"])
-                lines.append([count, str(n), seconds(alone["seconds"]), _cell(own)])
+                lines.append([count, str(n), _timed(alone), _cell(own)])
     return table(["GPUs", "n", "one GPU", "gemmlab"], lines)
 
 
@@ -83,7 +82,13 @@ def _cell(row: Measured | None) -> str:
     if row is None or "failed" in row:
         return "–"
     share = f", {100 * row['efficiency']:.0f}%" if row["efficiency"] else ""
-    return f"{seconds(row['seconds'])}{share}"
+    return f"{_timed(row)}{share}"
+
+
+def _timed(row: Measured) -> str:
+    """The time, and the mean clock if the record has it."""
+    clock = row.get("clock")
+    return seconds(row["seconds"]) + (f" at {clock / 1e9:.2f} GHz" if clock else "")
 
 
 def streaming(record: Measured) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -105,8 +105,12 @@ class Parts:
         if not arrives:
             self.fill(x, stream)
 
-    def fill(self, x: Any, _: int) -> None:
-        self.array = x
+    def clear(self, _: int) -> None:
+        self.is_clear = True
+
+    def fill(self, x: Any, _: int, is_clear: bool = False) -> None:
+        assert not is_clear or self.is_clear
+        self.array, self.is_clear = x, False
         self.memory.copy_(x.reshape(-1).view(torch.uint8))
 
     @property
@@ -153,7 +157,8 @@ def check_pieces(arrivals: Any, whole: Any, axis: int, cuts: Any, me: int) -> No
         assert torch.equal(found, whole.narrow(axis, first, end - first)), (me, rank, j)
         seen.append((rank, j))
     count = len(cuts[me])
-    full = [((me + step) % SIZE, j) for step in range(SIZE) for j in range(count)]
+    full = [(me, j) for j in range(count)]
+    full += [((me + step) % SIZE, j) for j in range(count) for step in range(1, SIZE)]
     assert seen == [(r, j) for r, j in full if r == me or cuts[r][j][0] < cuts[r][j][1]]
 
 
@@ -213,6 +218,74 @@ def test_every_process_gets_its_blocks_of_a_result(run: Any, axis: int) -> None:
                 first, end = cuts[me][j]
                 assert x.shape == ((end - first, 5) if axis == 0 else (5, end - first))
                 assert (x == term(turn, source, me, j)).all(), (turn, source, j)
+
+    run(work)
+
+
+class Stream:
+    """What comes before the next work on a stream: barriers of its process, counted."""
+
+    cuda_stream = 11
+    current = threading.local()
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.passed = 0
+
+    def wait_stream(self, other: Any) -> None:
+        self.passed = max(self.passed, other.passed)
+
+    wait_event = wait_stream
+
+    def record_event(self) -> Any:
+        return SimpleNamespace(passed=self.passed)
+
+    @staticmethod
+    @contextmanager
+    def use(stream: Stream) -> Iterator[None]:
+        before, Stream.current.stream = Stream.current.stream, stream
+        yield
+        Stream.current.stream = before
+
+
+@pytest.mark.parametrize(
+    ("count", "turned", "own"), [(2, False, [1, 1]), (1, True, [2]), (2, True, [1, 3])]
+)
+def test_a_product_starts_after_the_barrier_of_what_it_leaves_behind(
+    run: Any, count: int, turned: bool, own: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else that barrier waits until the product has ended, on all processes."""
+    monkeypatch.setattr(symmetric, "_matrix", Parts)
+    monkeypatch.setattr(symmetric, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream.current.stream)
+    monkeypatch.setattr(torch.cuda, "stream", Stream.use)
+    barrier = Memory.barrier
+
+    def counted(self: Memory, channel: int, timeout_ms: int) -> None:
+        barrier(self, channel, timeout_ms)
+        Stream.current.stream.passed += 1
+
+    monkeypatch.setattr(Memory, "barrier", counted)
+
+    def work(group: Any) -> None:
+        me, main = group.rank, Stream()
+        Stream.current.stream = main
+        whole = torch.arange(72.0).view(6, 12)
+        cuts, pieces = overlap._exchanged((6, 12), 1, 12, count, SIZE, me)
+        given: Any = [whole[:, i:j].contiguous() for i, j in cuts[me]]
+        if turned:
+            shard = whole[2 * me : 2 * me + 2]
+            blocks = {
+                (r, n): shard[:, i:j] for r in range(SIZE) for n, (i, j) in enumerate(cuts[r])
+            }
+            given = pulling.Turn(shard, 0, 2 * me, blocks)
+        found = []
+        arrivals = pulling.pull(given, pieces, group, lambda _: nullcontext(), "right", CHOICE)
+        for _, wait, _ in arrivals:
+            wait()
+            found.append(main.passed)
+        assert found[:count] == own
+        assert found[count:] == sorted(found[count:]) and found[-1] == max(own)
 
     run(work)
 
