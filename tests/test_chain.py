@@ -60,7 +60,7 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "layout"), [("tensor-core", "row"), ("tensor-core-pipelined", "course")]
+    ("name", "layout"), [("tensor-core", "course"), ("tensor-core-pipelined", "row")]
 )
 def test_mma_sync_runs_on_ampere_with_the_bits_of_hopper(name: str, layout: str) -> None:
     rung, problem = ladder.find(name, layout), problems.find("gemm")

@@ -25,6 +25,9 @@ H200 = ROOT / "benchmarks" / "h200"
 
 RACY = ROOT / "tests" / "emulator" / "planted" / "race_tree.cu"
 
+# A configuration of async-copy that compiles quickly.
+TILE = "block_m=64 block_n=64 warp_m=16 warp_n=32 thread_m=4 thread_n=4 stages=2"
+
 SOURCES: dict[str, list[object]] = {
     "climb": [H200 / "climb.json"],
     "emulated": [ROOT / "benchmarks" / "emulated" / "climb.json"],
@@ -34,7 +37,7 @@ SOURCES: dict[str, list[object]] = {
     "rung": ["float4", "--size", "128"],
     "rung of a sum": ["sum:tree-strided", "--size", "4096"],
     "transpose": ["shared-padded", "--size", "128"],
-    "asynchronous": ["async-copy", "--size", "128", "--set", "stages=2"],
+    "asynchronous": ["async-copy", "--size", "128", "--set", TILE],
     "file": [RACY],
     "two benches": [H200 / "bench" / "transpose", H200 / "bench" / "transpose"],
     "two climbs": [H200 / "climb.json", ROOT / "benchmarks" / "emulated" / "climb.json"],

@@ -102,7 +102,6 @@ def test_every_family_keeps_the_contract(family: str) -> None:
         (SMALL, (False, False), False),
         (SMALL, (False, True), False),
         (SMALL, (True, False), True),
-        (SMALL, (True, True), False),
         (TWO_GROUPS, (False, False), True),
         (TWO_GROUPS, (True, True), True),
     ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_products import SMALL, product
+from test_products import SMALL, TOTALS, TURNED, product
 
 from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, LINE, MMA_K, TileConfig
@@ -23,9 +23,9 @@ CASES = [
     (SMALL, "normal", (64, 64, 96)),
     (SMALL, "tiny", (20, 20, 64)),
     (SMALL, "normal", (12, 70, 150)),  # deeper than the limit for short chains, as set here
-    (replace(SMALL, promote_k=32, a_major="mn", b_major="k"), "wide", (30, 33, 101)),
+    (TURNED, "wide", (30, 33, 101)),
     (replace(SMALL, scheme=BF16X6), "wide", (33, 20, 70)),
-    (replace(SMALL, scheme=BF16X6, promote_k=32, total_k=128), "wide", (33, 20, 350)),
+    (TOTALS, "wide", (33, 20, 350)),
 ]
 SHORT = 101
 

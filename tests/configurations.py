@@ -1,0 +1,23 @@
+"""Configurations of rungs that compile quickly."""
+
+import math
+
+from gemmlab.kernels.rung import Rung
+from gemmlab.kernels.settings import candidates, configured
+
+# Not among the choices of this rung, whose tile is that of the rung before.
+SMALL_TILE = {"block_m": "64", "block_n": "64", "warp_n": "32", "thread_n": "4"}
+OWN = {"split-k": SMALL_TILE | {"slices": "16", "slice_k": "16"}}
+
+
+def quickest(rung: Rung) -> Rung:
+    """Of the configurations that compile quickest, the last: it differs most from the rung."""
+    if rung.name in OWN:
+        return configured(rung, OWN[rung.name])
+    return min(reversed(candidates(rung)[1:]), key=_unrolled)
+
+
+def _unrolled(rung: Rung) -> int:
+    """What a thread's code repeats, roughly: the compiler's time grows with it."""
+    names = ("thread_m", "thread_n", "block_k", "stages")
+    return math.prod(getattr(rung.config, name, 1) for name in names)
