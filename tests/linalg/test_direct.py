@@ -141,7 +141,7 @@ BIAS = Stack(70, 66, 0, 1)
 @pytest.mark.slow
 def test_what_is_added_may_have_any_strides(splits: int) -> None:
     rng = np.random.default_rng(1)
-    a, b = families.FAMILIES["normal"](rng, 70, 66, 300)
+    a, b = families.FAMILIES["normal"](rng, 70, 66, 140)
     source = rng.standard_normal(70 * 211, "f4")
     transposed = BIAS.transposed._replace(rows=70, columns=66)
     for d in (BIAS, transposed, Stack(70, 66, 3, 211), None):
