@@ -165,19 +165,14 @@ def leave_doubtful(
     pairs = sums.shape[0][2]
     rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
     rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
-    loss_a = cute.make_rmem_tensor(2, Float32)
-    loss_b = cute.make_rmem_tensor((2, pairs), Float32)
-    for r in cutlass.range_constexpr(2):
-        loss_a[r] = loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt)
-    for e in cutlass.range_constexpr(2):
-        for j in cutlass.range_constexpr(pairs):
-            loss_b[e, j] = loss_of(rB[col0 + coords[(e, 0, j), 0, 0][1]], output.doubt)
     has_small = Boolean(False)
-    for r in cutlass.range_constexpr(2):
-        for j in cutlass.range_constexpr(pairs):
-            for e in cutlass.range_constexpr(2):
+    loss_a = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
+    for j in cutlass.range_constexpr(pairs):
+        for e in cutlass.range_constexpr(2):
+            loss_b = loss_of(rB[col0 + coords[(e, 0, j), 0, 0][1]], output.doubt)
+            for r in cutlass.range_constexpr(2):
                 value = sums[(e, r, j), 0, 0]
-                has_small = has_small or cutlass.max(value, -value) < loss_a[r] + loss_b[e, j]
+                has_small = has_small or cutlass.max(value, -value) < loss_a[r] + loss_b
     if has_small:
         fA = exponents_of(output.shortfall_a, item * output.item_stride_a, m)
         fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
@@ -187,7 +182,7 @@ def leave_doubtful(
                 for e in cutlass.range_constexpr(2):
                     row = row0 + coords[(0, r, 0), 0, 0][0]
                     col = col0 + coords[(e, 0, j), 0, 0][1]
-                    limit = loss_a[r] + loss_b[e, j]
+                    limit = loss_of(rA[row], output.doubt) + loss_of(rB[col], output.doubt)
                     value = sums[(e, r, j), 0, 0]
                     if cutlass.max(value, -value) < limit and row < m and col < n:
                         known = least_magnitude(fA[row] + fB[col], output.depth, peak)
