@@ -206,9 +206,12 @@ def test_ptx_text_and_file(tmp_path: Path) -> None:
 def test_the_entries_of_a_file_are_assembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
     ask = compiler_process.ask
-    monkeypatch.setattr(
-        compiler_process, "ask", lambda **request: asked.append(request) or ask(**request)
-    )
+
+    def noted(**request: Any) -> dict[str, str]:
+        asked.append(request)
+        return ask(**request)
+
+    monkeypatch.setattr(compiler_process, "ask", noted)
     entries = "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(3))
     text = f".version 8.0\n.target sm_90\n.address_size 64\n// {id(asked)}\n{entries}"
     assert len({load(text, entry=f"k{i}").cubin for i in range(3)}) == 1

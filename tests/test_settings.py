@@ -190,8 +190,8 @@ def test_emulate_runs_a_rung_of_any_ladder(gemmlab):
     assert code == 0, err
     assert (told["block"], told["grid"]) == ([32, 8, 1], [2, 3, 1])
     assert (told["verdict"], told["findings"]) == ("pass", [])
-    words = ("--set", " ".join(f"{name}={value}" for name, value in OWN["split-k"].items()))
-    code, out, _ = gemmlab("emulate", "split-k", "m=8", "n=8", "k=32", *words)
+    settings = " ".join(f"{name}={value}" for name, value in OWN["split-k"].items())
+    code, out, _ = gemmlab("emulate", "split-k", "m=8", "n=8", "k=32", "--set", settings)
     assert code == 0 and "grid 1×1×2" in out and "pass: largest error" in out
 
 

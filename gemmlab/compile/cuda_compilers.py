@@ -104,7 +104,7 @@ def _assemble(ptx: str, name: str, options: list[str]) -> dict[str, str]:
     except nvjitlink.nvJitLinkError:
         log = bytearray(nvjitlink.get_error_log_size(linker))
         nvjitlink.get_error_log(linker, log)
-        return {"error": _text(log)}
+        return {"error": _text(bytes(log))}
     finally:
         nvjitlink.destroy(linker)
 
