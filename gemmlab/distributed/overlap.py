@@ -1,7 +1,7 @@
 """A product while one operand is gathered, or while its result is scattered, in pieces.
 
-Each process starts with its own piece and goes on with those of the next processes, so that no
-process is asked by all others at once. The order of a sum is fixed by the mesh alone: the same bits
+Each process starts with its own piece and continues with those of the next processes, so that no
+process serves all others at once. The order of a sum is fixed by the mesh alone: the same bits
 on every run.
 
 Pieces travel between GPUs of one node by copies from symmetric memory on a side stream, which need
@@ -377,9 +377,9 @@ def gathered(
 ) -> list[tuple[Span, Callable[[], object], Piece]]:
     """Start to gather shards. Returns the pieces of all, mine first, with what `arrive` takes.
 
-    With a `choice`, they are packed for a `side` of a product. Some are empty, but `arrive` tells
-    that mine have left. With a `depth`, the shards are those of the other axis, which has that
-    length.
+    With a `choice`, they are packed for a `side` of a product. Some are empty; `arrive` for these
+    still reports that mine have been sent. With a `depth`, the shards are those of the other axis,
+    which has that length.
     """
     size, me = dist.get_world_size(group), dist.get_rank(group)
     axis %= shard.dim()

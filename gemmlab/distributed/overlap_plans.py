@@ -81,7 +81,7 @@ def overlapping(found: Plan) -> Iterator[Plan]:
 
 def _with(found: Plan, move: Transfer, way: Overlap) -> Plan:
     memory = found.memory + _shared_memory(found, way)
-    if way.turned:  # each process receives its own piece, but for what it has
+    if way.turned:  # each process receives the part of its own piece that it lacks
         size = move.size // found.mesh[way.dimension]
         seconds = found.machine.pieces(found.mesh, way.dimension).seconds(size)
         turn = Transfer(move.what, _TURN, move.dimension, size, seconds)

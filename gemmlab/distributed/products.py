@@ -34,7 +34,7 @@ with TORCH.importing():
 
 
 class _Options(NamedTuple):
-    """What a product is asked for, besides its operands."""
+    """The options of a product."""
 
     alpha: float | None
     precision: str | None

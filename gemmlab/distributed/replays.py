@@ -21,7 +21,7 @@ from gemmlab.linalg.frameworks import framework
 with TORCH.importing():
     import torch
 
-_MOST = 64  # products that are remembered
+_MOST = 64  # number of products that are kept
 _CALLS = 3  # before a product becomes a graph
 _NEVER = object()  # in place of a graph that could not be captured
 
@@ -31,7 +31,7 @@ _known: dict[Any, Any] = {}  # the number of calls so far, or a graph
 def run(memory: SharedMemory, key: Any, work: Callable[[Any], None]) -> None:
     """Do `work` on the current stream, or replay what it did for the same key, unless it is None.
 
-    The key tells the addresses that it uses besides those of the symmetric memory. All calls but
+    The key contains the addresses that it uses besides those of the symmetric memory. All calls but
     the first take place on the stream on which a graph is captured: products prepare for it there.
     `work` takes another stream beside that one, or None.
     """

@@ -134,7 +134,7 @@ class SharedMemory:
         if layout.placed > self._half:
             from torch.distributed import _symmetric_memory as symmetric
 
-            torch.cuda.synchronize(self.device)  # nothing is copied any more
+            torch.cuda.synchronize(self.device)  # all copies have ended
             self._ways.clear()
             self._memory = None
             torch.cuda.empty_cache()  # symmetric memory is not taken from what PyTorch keeps

@@ -81,7 +81,7 @@ def gigabytes_per_second(record: Record) -> float | None:
 
 
 def computes(record: Record) -> bool:
-    """Whether the problem has more operations than bytes, so that its speed is told in TFLOPS."""
+    """Whether the problem has more operations than bytes, so that its speed is given in TFLOPS."""
     return record.flops > record.min_bytes
 
 

@@ -174,7 +174,7 @@ class PlannedProduct:
 
 
 class Form(NamedTuple):
-    """What products have in common that one planned product may run."""
+    """What two products must have in common to use the same planned product."""
 
     key: tuple[Any, ...]  # of planned products
     stream: int

@@ -1,4 +1,4 @@
-"""The way of a product: its operands are described here once, and the record goes on alone.
+"""The path of a product. Its operands are described here; later steps take the description.
 
     entry → gpu_operands or host → calls → operands → planning → runtime
 

@@ -103,7 +103,7 @@ class FirstCall:
 
     @cached_property
     def plan(self) -> ProductPlan:
-        """Made when it is asked for, as if the product had been planned in general."""
+        """The plan, made on first access, as for any other product."""
         planned = self._planned()
         if planned.counts() is None:  # as of each product like it
             return planned

@@ -1,6 +1,6 @@
 """The short path of `matmul`: repeat a recent product of this thread.
 
-Most programs multiply arrays of few forms, over and over. A `Repeat` matches each operand against
+Most programs repeatedly multiply arrays of a few forms. A `Repeat` matches each operand against
 the form of an earlier one; if all match, the earlier checks and plan still apply. All other
 products take the long path, `entry.compute`.
 """

@@ -51,7 +51,7 @@ def _short(line: str) -> str:
 
 
 def beside(before: Prediction, after: Prediction, model: Model) -> list[tuple[str, str, str]]:
-    """The facts of two predictions as rows, but for source lines."""
+    """The facts of two predictions as rows, except source lines."""
     old, new = facts(before, model), facts(after, model)
     names = [name for name in {**old, **new} if not name.startswith("line ")]
     return [(name, old.get(name, "–"), new.get(name, "–")) for name in names]

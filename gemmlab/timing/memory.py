@@ -15,11 +15,11 @@ class Traffic:
     """What one execution of a memory instruction by one warp moves, on average.
 
     wavefronts: of the banks of shared memory or L1; copies, if bulk. lines: looked up in L1.
-    misses: sectors that L1 asks of L2, or writes to it. dram: sectors of those from or to device
-    memory. late: the share of executions that wait for device memory, also because another block
-    has just asked. serial: nanoseconds of the whole L2, of an atomic operation. words: of 4 bytes,
-    returned to each lane by a shared load. active: the share of executions in which a lane accesses
-    memory; the other numbers are means over all executions.
+    misses: sectors that L1 requests from L2, or writes to it. dram: sectors of those from or to
+    device memory. late: the share of executions that wait for device memory, also for what another
+    block has just requested. serial: nanoseconds of the whole L2, of an atomic operation. words: of
+    4 bytes, returned to each lane by a shared load. active: the share of executions in which a lane
+    accesses memory; the other numbers are means over all executions.
     """
 
     wavefronts: float = 1.0
@@ -74,7 +74,7 @@ class Memory:
         start = self._enter(now, self._global_cycles(traffic))
         if not traffic.misses:
             return start, self.unit + gpu.l1_latency
-        # The distance of L2's slices varies. Without that, blocks would stay in step for ever.
+        # The distance of L2's slices varies. Without that, blocks would stay in lockstep.
         self.seed = (self.seed * 1103515245 + 12345) & 0x7FFFFFFF
         jitter = gpu.jitter_cycles * (self.seed / 0x7FFFFFFF)
         return start, self._below(traffic, self.unit) + gpu.l2_latency + jitter

@@ -1,9 +1,9 @@
 """One multiprocessor that executes the warps of some blocks, instruction by instruction.
 
-Four schedulers issue at most one instruction per cycle each. A warp may issue once the stall count
-of its last instruction is over, the scoreboards are free that its next one waits for, and the unit
-that executes it is free. Of several such warps, the one that issued last goes on; if it cannot, or
-yields, the oldest is next.
+Four schedulers issue at most one instruction per cycle each. A warp may issue when the stall count
+of its last instruction has elapsed, and the scoreboards and the unit that its next one needs are
+free. Of several such warps, the scheduler picks the one that issued last; if that warp cannot issue
+or yields, it picks the oldest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gemmlab.timing.warps import (
 )
 
 PARTITIONS = 4
-_MOST_GIVEN_UP = 32  # waits for mbarriers that end without a reason, per warp
+_MOST_GIVEN_UP = 32  # waits that end without the event that they wait for, per warp
 _INFINITE = float("inf")
 
 Paths = Sequence[Sequence[Sequence[Step]]]  # of the warps of each block
@@ -114,14 +114,14 @@ class Multiprocessor:
         self.blocks.append(block)
 
     def give_up(self, now: float) -> bool:
-        """No warp can go on. Paths lack iterations, and are those of most warps, so that a warp may
-        wait for what is on no path: take it as over. Returns whether a warp waits."""
+        """End one wait if no warp can continue. Paths omit iterations and are those of most warps,
+        so a warp may wait for an event that is on no path. Returns whether there was a wait."""
         stuck = [block for block in self.blocks if block.live]
         if not stuck:
             return False
         self.given_up += 1
         if self.given_up > _MOST_GIVEN_UP * self.started:
-            raise PredictionError("warps wait for each other for ever in the model")
+            raise PredictionError("warps wait for each other forever in the model")
         for block in stuck:
             for one in block.mbarriers.values():
                 if one.waiting:
@@ -141,7 +141,7 @@ class Multiprocessor:
             heapq.heappush(self.events, (warp.ready, warp.scheduler))
 
     def choose(self, scheduler: Scheduler, now: float) -> tuple[Warp | None, float]:
-        """Return the warp that issues now, or None and when the next may."""
+        """Return the warp that issues now, or None and the time at which the next one may."""
         queue, pipes, depth = scheduler.queue, scheduler.pipes, self.gpu.queue_depth
         while queue and queue[0] <= now:
             queue.popleft()

@@ -1,9 +1,9 @@
 """Which warps of a block execute what, in kernels whose warps have different tasks.
 
-Of a kernel with mbarriers, or barriers of some warps, the first blocks run until their warps have
-been through their loops a few times. Warps that enter the same basic blocks have one role. A basic
-block that none has entered by then, such as the end of the kernel, is executed by those that can
-still reach it: those in a basic block that leads there, but for what others have entered.
+The first blocks of a kernel with mbarriers, or with barriers of some warps, run until their warps
+have completed a few iterations of their loops. Warps that enter the same basic blocks have one
+role. A basic block that no warp has entered at that point, such as the end of the kernel, is
+executed by the warps that can still reach it, through basic blocks that no other role has entered.
 """
 
 from __future__ import annotations

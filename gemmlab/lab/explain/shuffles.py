@@ -1,7 +1,7 @@
 """Trees in registers: chains of warp shuffles whose distance halves or doubles from step to step.
 
-The distances are constants of the code, so the lanes that each shuffle pairs are known. The launch
-tells how many warps executed a chain.
+The distances are constants of the code, so the lanes that each shuffle pairs are known. How many
+warps executed a chain is known from the launch.
 """
 
 from __future__ import annotations

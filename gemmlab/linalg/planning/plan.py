@@ -143,7 +143,7 @@ class Added(NamedTuple):
 
 
 class Doubts(NamedTuple):
-    """What launches know of doubtful elements.
+    """Where launches record doubtful elements.
 
     bits: address of `doubt_bytes` zeros if the launch marks them, or 0. counter: address of their
     number. most: with how many of them all of C is computed again.

@@ -194,7 +194,7 @@ class Launcher:
 
 
 def _key(launch: PlannedLaunch) -> tuple[Code, int]:
-    """What launches with the same configuration share, but for the grid."""
+    """The key of a kernel. Launches that differ only in grid and arguments share it."""
     return launch.code, launch.cluster
 
 
