@@ -19,6 +19,7 @@ from gemmlab.linalg.arch import DEFAULT
 from gemmlab.linalg.planning import tiers
 
 ITEM = 4  # bytes of a float32
+MEMORY = 2.5e12  # bytes that an H100 reads and writes per second
 Point = tuple[float, float]  # bytes into each process, and seconds
 
 

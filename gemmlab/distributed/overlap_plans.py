@@ -14,7 +14,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from gemmlab.distributed import placements
-from gemmlab.distributed.links import ITEM
+from gemmlab.distributed.links import ITEM, MEMORY
 from gemmlab.distributed.plans import Overlap, Plan, Transfer, check_shapes
 
 PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
@@ -23,7 +23,6 @@ _TURN = "all-to-all"
 # From traces of kernels on two and four H100, in seconds: a barrier (6 µs are its kernel, the rest
 # from one stream to the next); between copies; from one product to the next one, which adds to it.
 _BARRIER, _COPY, _SUM = 16e-6, 3e-6, 8e-6
-_MEMORY = 2.5e12  # bytes that a GPU reads and writes per second
 SURE = 0.95  # of the time without overlap; predictions are not exact enough for smaller gains
 
 
@@ -182,7 +181,7 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
         for i in range(1, steps - pieces + 1):
             left = max(left, i * piece) + travel
         sums = max(count - 2, 1)  # my product adds one more if there is
-        adding = 3 * sums * move.size / (count - 1) / _MEMORY
+        adding = 3 * sums * move.size / (count - 1) / MEMORY
         return max(left + link.start, steps * piece) + adding
     if way.turned:
         return _after_turn(found, move, way)
@@ -190,7 +189,7 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     if way.axis == "k":
         adding = machine.adding(m, n, batch) + (_SUM if machine.operations is None else 0.0)
     if _pulls(found, way):  # my shard is copied first
-        start, travel = start + 2 * move.size / (count - 1) / _MEMORY, travel + _COPY
+        start, travel = start + 2 * move.size / (count - 1) / MEMORY, travel + _COPY
     if way.parts:  # and packed, as the other operand is
         m, n, k, _ = found.local
         start += pieces * machine.packing(*sizes, way.what)
@@ -217,9 +216,7 @@ def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
     piece = machine.product(*sizes, packed="ab")
     packing = machine.packing(*sizes, way.what)
     gpu = machine.packing(*sizes, {"a": "b", "b": "a"}[way.what])  # while blocks travel
-    # When the blocks of a piece are there; when the links are free. A kernel sends one block of the
-    # first pieces.
-    sent = lane = turn * (count - 2) / (count - 1) if count > 2 else turn
+    sent = lane = turn  # when the blocks of a piece are there; when the links are free
     mine, arrivals = 0, list[float]()  # own pieces that are packed, but not multiplied
     for j in range(pieces):
         if sent > gpu:

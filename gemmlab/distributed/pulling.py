@@ -148,22 +148,14 @@ class _Pull:
         return self._memory.side.record_event()
 
     def _send(self, turn: Turn, j: int) -> list[Any]:
-        """Start to write my blocks of all pieces number j; returns events after that.
-
-        A copy leaves the links idle before and after its bytes. While nothing multiplies, a kernel
-        fills them: it writes the last block.
-        """
-        memory, me = self._memory, self._way.me
-        blocks = [(place[0], there) for place, there in self._way.everywhere if place[1] == j]
-        last = blocks[-1][0] if len(blocks) > 2 and not j else me
-        for to, there in reversed(blocks):  # the kernel's first, mine last
-            block = turn.blocks[to, j]
-            part = there.narrow(turn.axis, turn.first, block.shape[turn.axis])
-            stream = memory.beside if to in (me, last) else memory.lane
-            with torch.cuda.stream(stream), self._recorded("copy"):
-                if to == last != me:
-                    part.copy_(block)  # by PyTorch's kernel, for rows with gaps
-                else:
+        """Start to write my blocks of all pieces number j; returns events after that."""
+        memory = self._memory
+        for place, there in self._way.everywhere:
+            if place[1] == j:
+                block = turn.blocks[place]
+                part = there.narrow(turn.axis, turn.first, block.shape[turn.axis])
+                stream = memory.beside if place[0] == self._way.me else memory.lane
+                with torch.cuda.stream(stream), self._recorded("copy"):
                     _copy(part, block)
         return [stream.record_event() for stream in (memory.beside, memory.lane)]
 
