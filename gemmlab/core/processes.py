@@ -62,6 +62,6 @@ def collect_seldom() -> None:
     """Look for garbage in cycles seldom, in a process that ends when its command is done.
 
     Compilers and the emulator make many objects that stay to the end. Walking over them again and
-    again would take a tenth of the time.
+    again took 7 % of a climb whose kernels were compiled before.
     """
     gc.set_threshold(20_000)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from gemmlab.errors import PtxSyntaxError
-
-
-class Token(NamedTuple):
-    kind: str
-    text: str
-    line: int
-
 
 _TOKEN = re.compile(
     r"""[ \t\r\f]*(?:(?P<newline>\n)
@@ -27,8 +20,11 @@ _TOKEN = re.compile(
 )
 
 
-def tokenize(text: str) -> Iterator[Token]:
-    """Split PTX text into tokens. Raises PtxSyntaxError at an unexpected character."""
+def tokenize(text: str) -> Iterator[tuple[str, str, int]]:
+    """Split PTX text into tokens: kind, text and line of each.
+
+    Raises PtxSyntaxError at an unexpected character.
+    """
     line, position = 1, 0
     words: dict[str, str] = {}  # interned: large files repeat few distinct words
     for match in _TOKEN.finditer(text):
@@ -43,7 +39,7 @@ def tokenize(text: str) -> Iterator[Token]:
             return
         else:
             word = match[kind]
-            yield Token(kind, words.setdefault(word, word), line)
+            yield kind, words.setdefault(word, word), line
     rest = text[position:].lstrip(" \t\r\f")
     raise PtxSyntaxError(f"unexpected character {rest[0]!r}", line)
 

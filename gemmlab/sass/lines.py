@@ -70,5 +70,7 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
 
 
 def _of_line(kinds: Sequence[PtxLine]) -> PtxLine:
+    if len(kinds) == 1:
+        return kinds[0]
     chosen = max(kinds, key=lambda kind: (kind.branch, kind.executed.threads))
     return replace(chosen, clear=len({kind.executed for kind in kinds}) == 1)

@@ -203,9 +203,9 @@ def words() -> list[str]:
     """Split text into tokens, each with its trailing white space, so that joining restores the
     text."""
     found, rest = [], REAL
-    for token in tokenize(REAL):
-        before, _, rest = rest.partition(token.text)
-        found += [before, token.text] if before else [token.text]
+    for _, word, _ in tokenize(REAL):
+        before, _, rest = rest.partition(word)
+        found += [before, word] if before else [word]
     return [*found, rest]
 
 

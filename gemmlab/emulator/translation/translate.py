@@ -229,9 +229,10 @@ class FunctionTranslator(Translator):
                     self.note(instruction)
                 if problem := read_opcode(instruction.opcode).problem:
                     self.unsupported(problem)
-                if terminator_of(instruction) == "phase":
+                kind = terminator_of(instruction)
+                if kind == "phase":
                     result = emit.mbarriers.wait(self, instruction)
-                elif terminator_of(instruction):
+                elif kind is not None:
                     result = instructions.terminator(self, instruction)
                 elif (access := self.joined.get(self.index, instruction)) is not None:
                     instructions.instruction(self, access, emit.EMITTERS)

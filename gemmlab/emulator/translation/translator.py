@@ -3,7 +3,7 @@ assignments to registers, names for constants."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any, NoReturn
 
 import numpy as np
@@ -66,7 +66,7 @@ class Translator:
         self.shared = layout.shared_offsets(module, function)
         self.local, _ = layout.local_layout(function)
         self.registers: dict[str, Reg] = {}  # read before their block writes them
-        self.votes: dict[str, Counter[np.dtype]] = {}
+        self.votes: defaultdict[str, Counter[np.dtype]] = defaultdict(Counter)
         self.storage: dict[str, np.dtype] = {}
         self.names: dict[str, str] = {}  # register -> Python variable
         self.dtypes: dict[str, np.dtype] = {}  # of those variables
@@ -100,7 +100,7 @@ class Translator:
 
     def vote(self, register: Reg, dtype: np.dtype) -> None:
         if dtype.itemsize == WIDTHS[register.type]:
-            self.votes.setdefault(register.name, Counter())[dtype] += 1
+            self.votes[register.name][dtype] += 1
 
     def read(self, register: Reg) -> str:
         """Return the register's variable, in its storage type."""
