@@ -119,7 +119,7 @@ class Contenders:
                     runs[name].append(run)
                 elif turn:
                     if name == BASELINE:
-                        length = max(length, run.seconds)
+                        length = max(self.run_s, run.seconds)
                     calls[name] = self.calls(run.seconds, length)
         m, n, k = shape
         for name in contenders:

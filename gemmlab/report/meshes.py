@@ -40,7 +40,7 @@ def speeds(records: Sequence[Measured]) -> str:
                     str(count),
                     str(n),
                     _timed(found[case, "one process"]),
-                    *(_cell(found.get((case, by))) for by in contenders.values()),
+                    *(_cell(found.get((case, by)), by == "gemmlab") for by in contenders.values()),
                     f"{aim}%",
                     f"{100 * (own['predicted'] / own['seconds'] - 1):+.0f}%",
                 ]
@@ -74,15 +74,15 @@ def loads(records: Sequence[Measured]) -> str:
             alone, own = (found.get((f"{_LOADED}{n}", by)) for by in ("one process", "gemmlab"))
             if alone and own:
                 count = str(record["processes"])
-                lines.append([count, str(n), _timed(alone), _cell(own)])
+                lines.append([count, str(n), _timed(alone), _cell(own, True)])
     return table(["GPUs", "n", "one GPU", "gemmlab"], lines)
 
 
-def _cell(row: Measured | None) -> str:
+def _cell(row: Measured | None, has_clock: bool = False) -> str:
     if row is None or "failed" in row:
         return "–"
     share = f", {100 * row['efficiency']:.0f}%" if row["efficiency"] else ""
-    return f"{_timed(row)}{share}"
+    return f"{_timed(row) if has_clock else seconds(row['seconds'])}{share}"
 
 
 def _timed(row: Measured) -> str:
