@@ -1,4 +1,4 @@
-"""From the iterations that were simulated to those that a launch executes."""
+"""Extrapolates from the simulated iterations to those that a launch executes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmlab.timing.path import Loop, Path, Span
 from gemmlab.timing.warps import Warp
 
 LEAST = 4  # iterations of a loop on a path, at least
-_RINGS = 3  # times as many, where roles of warps wait for each other in turn: their rings settle
+_RINGS = 3  # times as many if roles of warps wait for each other in turn, until their rings settle
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ def iterations(
 ) -> dict[int, int]:
     """Return how many iterations of each long loop fit on a path of about `most_steps`, by head.
 
-    trees: of the roles of warps. These pass the same share of their iterations, so that what some
-    copy is what the others use: the share that fits on all paths.
+    trees: of the roles of warps. All roles keep the same share of their iterations, the largest
+    that fits on every path, so that some warps copy what the others use.
     """
     if len(trees) > 1:
         own = [_iterations(tree, ops, _RINGS * most_steps) for tree in trees]
@@ -83,9 +83,9 @@ def _iterations(loop: Loop, ops: Sequence[Sequence[Op]], most_steps: float) -> d
 def paces(known: Sequence[Known], warps: Sequence[Warp]) -> dict[int, Pace]:
     """Return the paces of the outermost loops that lack iterations, by head.
 
-    The warps of the oldest block run ahead of the others, which may not have ended one iteration
-    when the first warp has ended its last. So a pace is that of all together, with the parts of
-    iterations, from when the first warp has ended its first until one has ended its last.
+    The warps of the oldest block run ahead: the first warp may end its last iteration before others
+    end their first. A pace is therefore the mean of all warps, fractions of iterations included,
+    from the end of the first warp's first iteration until a warp ends its last.
     """
     ends: dict[int, list[list[float]]] = {}
     for (path, offsets), warp in zip(known, warps, strict=True):

@@ -1,9 +1,8 @@
-"""The way of a warp through machine code, with most iterations of long loops left out.
+"""The path of a warp through machine code, without most iterations of long loops.
 
-The counts of a few blocks give how often a warp enters each basic block on average. Blocks of
-machine code follow each other in the order of their addresses, so that a walk through the loops,
-each block in its turn, is a path. A block that only some warps enter is on the paths of that share
-of the warps.
+The counts of a few blocks show how often a warp enters each basic block on average. Basic blocks
+are laid out in the order of execution, so a walk through the loops in the order of addresses is a
+path. A basic block that only some warps enter is on the paths of that share of the warps.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Span:
 
 @dataclass
 class Path:
-    """The basic blocks of a warp in order, and the loops on the way."""
+    """The basic blocks of a warp in order, and the loops on the path."""
 
     blocks: list[int]
     whole: Span
@@ -55,8 +54,8 @@ class Path:
 def loops(code: Code, warps: Sequence[float], is_steady: bool = False) -> Loop:
     """Return the loops of a kernel. warps: how often a warp executes each block, on average.
 
-    is_steady: whether a block that a warp enters in most iterations is entered in all, since it is
-    left out in the last iterations only. Copies for later iterations are such blocks.
+    is_steady: whether a block that a warp enters in most iterations counts as entered in all,
+    because only the last iterations skip it. Copies for later iterations are such blocks.
     """
     entering: dict[int, set[int]] = {i: set() for i in range(len(code.blocks))}
     for i, block in enumerate(code.blocks):
@@ -117,7 +116,7 @@ def _weigh(code: Code, loop: Loop, warps: Sequence[float], iterations: float) ->
 
 
 def _share(code: Code, block: int, target: int, warps: Sequence[float]) -> float:
-    """The share of a block's executions that go on to a block, by how often those run."""
+    """The share of a block's executions that continue with a block, by how often those run."""
     targets = [e.target for e in code.blocks[block].edges if not e.cold]
     if len(targets) < 2:
         return 1.0

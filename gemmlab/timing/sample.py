@@ -90,7 +90,7 @@ class _Recorder(Observer):
         self._record(source)
 
     def transfer_started(self, transfer: Transfer) -> None:
-        """Bulk copies complete in an order of their own, so that a thread's are counted."""
+        """Bulk copies complete in any order, so each thread's copies are numbered."""
         index, memory = transfer.instruction, self.machine.launch.memory
         key = index, transfer.thread
         turn = self.copying[key] = self.copying.get(key, -1) + 1
@@ -186,7 +186,7 @@ def first(launch: Launch, most: int) -> np.ndarray:
 
 
 def _machine(launch: Launch, blocks: np.ndarray, tally: Tally) -> Machine:
-    """Products are left out: they take long, and none decides what a warp does next."""
+    """Products are not computed: they take long, and no branch depends on their results."""
     return Machine(launch, blocks, tally, order=Order("in-order"), multiplies=False)
 
 
@@ -282,7 +282,7 @@ def loads(launch: Launch, blocks: np.ndarray, most: int = TRACED) -> list[Load]:
 def spread(count: int, most: int = COUNTED_BLOCKS) -> list[int]:
     """Return up to `most` numbers below `count`: one of each of as many equal parts.
 
-    Their places in the parts differ, as blocks at equal distances can have a task in common.
+    Their places in the parts differ, because blocks at equal distances can have the same task.
     """
     if count <= most:
         return list(range(count))

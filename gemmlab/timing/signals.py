@@ -1,8 +1,7 @@
 """The mbarriers of a kernel: which of them each warp waits for, arrives at and copies for, in turn.
 
-Kernels use mbarriers in rings: a warp goes from one to the next, and from the last to the first.
-The first turns around the ring, in which the emulator has recorded what each warp does, give all
-that follow.
+Kernels use mbarriers in rings: a warp moves from one to the next, and from the last to the first.
+The emulator records what each warp does in the first turns around a ring; later turns repeat them.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ _STAYS = 0.8  # of L2's capacity, all data of a launch that need not reach devic
 class Sources:
     """Where the sectors that miss in L1 come from.
 
-    A multiprocessor that misses a sector for the second time finds it in L2. A buffer stays in L2
-    if it fits there together with what a wave of blocks, which run at the same time, reads of the
-    others and writes; each of its sectors then comes from device memory once. Of other buffers, a
-    sector comes once per wave. All blocks that ask for it then wait for it.
+    A sector that a multiprocessor misses for the second time is in L2. A wave is the blocks that
+    run at the same time. A buffer stays in L2 if it fits there together with what a wave reads from
+    the other buffers and writes; each of its sectors then comes from device memory once. A sector
+    of another buffer comes once per wave, and all blocks that request it meanwhile wait for it.
     """
 
     def __init__(self, facts: Facts, gpu: Parameters) -> None:
@@ -84,7 +84,7 @@ class Sources:
         return Traffic(**means, late=found.late)
 
     def _request(self, op: Op) -> Traffic | None:
-        """Return what an execution moves in which a lane accesses memory."""
+        """Return what an execution with at least one accessing lane moves."""
         facts, kind, line = self.facts, op.kind, op.code.line or 0
         sites, looked = facts.sites.get(line, {}), facts.lookups.get(line)
         words = max(1, op.code.width // 4)

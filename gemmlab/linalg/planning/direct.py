@@ -1,4 +1,4 @@
-"""Products that take float32 operands as they are: their tile, their split of k, their time.
+"""Products without packing: their tile, their split of k, their predicted time.
 
 A block computes a tile of C (`kernels.gemm.sm90.direct`). If there are few tiles, k is
 divided: among the blocks of a cluster, which add up their sums through shared memory, or in slices,

@@ -9,11 +9,11 @@
 | repair               | yes                | yes        | … a vector is not finite, or an        |
 |                      |                    |            | element of C is doubtful (by default)  |
 
-Other products take their operands as they are, in a launch or two (`planning.direct`).
+The GPU decides which launches return at once, so the host never waits for it. Packing counts the
+elements at risk, and the vectors with many of them, which are wide. The counts are zero when a
+product begins; repair, the last launch, reports and clears them.
 
-So the GPU decides, and the host never waits for it. Packing counts the elements at risk, and the
-vectors with many of them, which are wide. The counts are zero when a product begins; repair, the
-last launch, reports and clears them.
+Products without packing take one or two launches (`planning.direct`).
 """
 
 from __future__ import annotations
