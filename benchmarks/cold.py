@@ -74,14 +74,15 @@ def moved(body: str, flush: str, flush_mb: int, gpu: Gpu) -> Row:
     for mb in MOVED_MB:
         taken = []
         elements = max(1, mb * MB16 // (2 if body == "copy" else 1))
+        args = [data, out, elements if mb else 0, elements]
+        launch = gpu.device.timed(kernel, grid, (256, 1, 1), args)
         for _ in range(LAUNCHES):
             if flush == "read":
                 read()
             else:
                 gpu.device.clear(other)
             wait()
-            args = [data, out, elements if mb else 0, elements]
-            taken.append(gpu.device.launch(kernel, grid, (256, 1, 1), args).time_s or 0.0)
+            taken.append(launch())
         row[f"{mb} MB"] = statistics.median(taken)
     return row
 
@@ -97,13 +98,13 @@ def straight(instructions: int, warps: int, gpu: Gpu) -> Row:
     out = gpu.placed(np.zeros(sms * 32 * warps, np.float32))
     cycles = gpu.placed(np.zeros(TURNS * SLOTS, np.int64))
     other, wait = gpu.placed(np.zeros(FLUSH_MB << 20, np.uint8)), pause(gpu)
+    args = [out, cycles, 1.0, TURNS]
+    launch = gpu.device.timed(kernel, (sms, 1, 1), (32 * warps, 1, 1), args)
     turns, taken = [], []
     for _ in range(LAUNCHES):
         gpu.device.clear(other)
         wait()
-        args = [out, cycles, 1.0, TURNS]
-        launched = gpu.device.launch(kernel, (sms, 1, 1), (32 * warps, 1, 1), args)
-        taken.append(launched.time_s or 0.0)  # the emulator has no time
+        taken.append(launch())
         found = cycles.buffer.read().view(np.int64).reshape(TURNS, SLOTS)
         turns.append(found.max(axis=1))
     row = {f"turn {i + 1}": float(x) for i, x in enumerate(np.median(turns, axis=0))}

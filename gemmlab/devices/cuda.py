@@ -192,6 +192,23 @@ class CudaDevice:
         prepared = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         return lambda: self._enqueue(self.stream, prepared)
 
+    def timed(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Argument],
+        dynamic_smem: int = 0,
+    ) -> Callable[[], float]:
+        """Check and load a kernel; each call of the returned function launches it once, to
+        completion, and returns its seconds. Work that was enqueued before keeps the host's time
+        out of them.
+
+        Raises LaunchError if a limit is exceeded.
+        """
+        prepared = self._prepare(artifact, grid, block, args, dynamic_smem)
+        return lambda: self._timed(prepared)
+
     def clear(self, span: Span) -> None:
         """Enqueue a fill of `span` with zeros."""
         self.call_async("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)

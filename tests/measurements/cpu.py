@@ -25,6 +25,9 @@ class Emulated(EmulatedDevice):
     def prepare(self, *launch: Any) -> Any:
         return lambda: self.launch(*launch)
 
+    def timed(self, *launch: Any) -> Any:
+        return lambda: self.measure(*launch)
+
     def measure(self, *launch: Any) -> float:
         self.launch(*launch)
         return 1e-3
