@@ -11,6 +11,7 @@ import gemmlab
 from gemmlab import timing
 from gemmlab.cli.app import main
 from gemmlab.cubin.code import Block, Code, Edge, Instruction
+from gemmlab.emulator.memory.arena import GlobalMemory
 from gemmlab.errors import InputError, PredictionError, UnknownNameError
 from gemmlab.report import predictions
 from gemmlab.timing import (
@@ -412,3 +413,103 @@ def test_wavefronts_are_those_of_all_blocks_that_are_traced():
     found = facts.gather(kernel, (2, 1, 1), (32, 1, 1), args, 0, one)
     waves = [of.wavefronts for of in found.lookups.values() if not of.is_store]
     assert waves == [16.5]
+
+
+PASSED = """
+extern "C" __global__ void passed(float4 *to, const float4 *from) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const float4 v = from[i];
+  if (v.x > 1e30f || STORES) to[i] = v;
+}
+"""
+
+
+@pytest.mark.parametrize("stores", ["0", "1"])
+def test_lines_that_others_wrote_go_to_device_memory_as_a_launch_takes_their_place(stores):
+    """16 MB are read, and stored or not. Where lines of others are 40 % of L2, 6.4 MB of them make
+    room for 16 MB; what a launch stores itself then stays in L2 as long as there is room."""
+    kernel = gemmlab.load(PASSED.replace("STORES", stores), arch=H200.target)
+    args = [np.zeros(1 << 22, np.float32) for _ in range(2)]
+    found = facts.gather(kernel, (4096, 1, 1), (256, 1, 1), args, 0, H200.parameters)
+    sources = traffic.Sources(found, H200.parameters)
+    read, written = (0.4, 1) if stores == "0" else (0, 1)
+    assert sources.evicted == pytest.approx(read * H200.parameters.dram_writes, rel=0.05)
+    if stores == "1":
+        assert sources.written == pytest.approx(written * H200.parameters.dram_writes, rel=0.05)
+
+
+TWICE = """
+extern "C" __global__ void twice(float *out, const float *x, int size) {
+  float sum = 0;
+  const float *mine = x + (size_t)blockIdx.x * size;
+  for (int i = threadIdx.x; i < size; i += 256) sum += mine[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < size; i += 256) sum += mine[i] * sum;
+  out[blockIdx.x * 256 + threadIdx.x] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize("words", [1 << 10, 1 << 14])
+def test_what_is_read_again_has_left_l2_if_more_was_read_since(words):
+    """1056 blocks at a time read 4 MB or 69 MB, of which L1 holds little."""
+    kernel, blocks = gemmlab.load(TWICE, arch=H200.target), 1056 * 2
+    args = [np.zeros(blocks * 256, np.float32), np.zeros(blocks * words, np.float32), words]
+    found = facts.gather(kernel, (blocks, 1, 1), (256, 1, 1), args, 0, H200.parameters)
+    sources = traffic.Sources(found, H200.parameters)
+    moved = [
+        sources.of_line[line][0] * of.misses
+        for line, of in sorted(found.lookups.items())
+        if not of.is_store
+    ]
+    first, again = moved[: len(moved) // 2], moved[len(moved) // 2 :]
+    assert sum(first) > 0
+    assert sum(again) > 0.5 * sum(first) if words == 1 << 14 else sum(again) < 0.1 * sum(first)
+
+
+RIM = """
+extern "C" __global__ void rim(float *y, const float *x, int n) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  float sum = x[i];
+  if (threadIdx.x < 8) sum += x[(i + n - 256) % n];
+  y[i] = sum;
+}
+"""
+
+
+def test_what_a_neighbouring_block_reads_comes_from_device_memory_once():
+    kernel, n = gemmlab.load(RIM, arch=H200.target), 1 << 24
+    args = [np.zeros(n, np.float32), np.zeros(n, np.float32), n]
+    found = facts.gather(kernel, (n // 256, 1, 1), (256, 1, 1), args, 0, H200.parameters)
+    new = [found.shared[line].new for line in sorted(found.shared)]
+    assert new == [1.0, pytest.approx(0, abs=0.01)]
+
+
+def test_a_warp_waits_for_a_line_that_it_has_asked_for():
+    """Its second load hits in L1 what the first has asked for; another warp's does not count."""
+    sectors = np.full((1, 2, 32), -1)
+    sectors[0, :, 0] = [7, 8]
+    other = sectors[:, ::-1]
+    loads = [Load(0, 0, sectors, 1, "load"), Load(1, 0, sectors, 1, "load")]
+    found = caches.l1([*loads, Load(2, 0, other, 1, "load")], 1 << 14, frozenset())
+    assert [found[i].own for i in range(3)] == [0, 1, 0]
+    assert [found[i].misses for i in range(3)] == [1, 0, 0]
+
+
+def test_a_matrix_of_shared_memory_is_four_registers_wide():
+    one = Instruction(0, "", "LDSM.16.MT88.4", "R4, [R2]", None)
+    assert one.width == 16
+
+
+def test_memory_returns_to_what_was_kept():
+    memory = GlobalMemory()
+    first, second = (memory.allocate(name, 5000) for name in "ab")
+    memory.commit()
+    memory.bytes_of(second)[:] = 3
+    with memory.kept() as rewind:
+        memory.bytes_of(second)[7] = memory.bytes_of(first)[0] = 9
+        rewind()
+        assert not memory.bytes_of(first).any() and (memory.bytes_of(second) == 3).all()
+        memory.view(np.dtype(np.uint8))[:] = 1
+        rewind()
+        assert memory.view(np.dtype(np.uint8)).sum() == 15000

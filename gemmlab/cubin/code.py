@@ -60,6 +60,8 @@ class Instruction:
     @property
     def width(self) -> int:
         """Bytes per thread of a load or store."""
+        if self.root in ("LDSM", "STSM"):  # one to four matrices, a register of each
+            return 4 * int(self.opcode.rpartition(".")[2][-1])
         found = _WIDTH.search(self.opcode)
         return int(found[1]) // 8 if found else 4
 

@@ -66,8 +66,8 @@ def launches_of(
 
 
 def _span(array: np.ndarray) -> Span:
-    buffer = HostBuffer(array.nbytes)
-    buffer.write(array)
+    buffer = HostBuffer(0)
+    buffer.nbytes, buffer.data = array.nbytes, array.view(np.uint8).ravel()
     return Span(buffer, 0, array.nbytes)
 
 

@@ -30,7 +30,7 @@ def summary(found: Prediction, model: Model) -> dict[str, str]:
         low, high = (seconds(found.time_s * x) for x in model.interval)
         result["four times in five"] = f"{low} to {high}"
     else:
-        result["error"] = "unknown: no time on this GPU was compared with a prediction"
+        result["error"] = "unknown: no time on such a GPU was compared with a prediction"
     return result | {"limited by": found.limiter}
 
 
@@ -70,6 +70,6 @@ def notes(records: Sequence[Record], model: Model) -> list[str]:
 
 def _interval(model: Model) -> str:
     if not model.interval:
-        return "Their error is unknown: no time on this GPU was compared with a prediction."
+        return "Their error is unknown: no time on such a GPU was compared with a prediction."
     low, high = model.interval
     return f"Four times in five, the time is {low:.2f} to {high:.2f} of the predicted one."

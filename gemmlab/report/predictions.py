@@ -43,6 +43,8 @@ def summary(rows: Sequence[Row]) -> str:
         ("held out", [r for r in _predicted(rows) if not r["fitted"]]),
         ("may be fitted to", [r for r in _predicted(rows) if r["fitted"]]),
     ):
+        if not some:
+            continue
         errors = [abs(error(row)) for row in some]
         worst = max(some, key=lambda row: abs(error(row)))
         lines.append(

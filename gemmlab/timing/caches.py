@@ -16,8 +16,10 @@ _SECTORS = LINE_BYTES // SECTOR_BYTES
 
 @dataclass
 class Lookups:
-    """Per execution of a load by one warp, on average. fresh: sectors that the
-    multiprocessor had not accessed before."""
+    """Per execution of a load by one warp, on average. fresh: sectors that the multiprocessor had
+    not accessed before. distance: of the other sectors that miss, how many the multiprocessor has
+    asked L2 for since it asked for them. own: share of executions that hit sectors which the warp
+    itself has asked for."""
 
     requests: int = 0
     lines: float = 0.0
@@ -25,12 +27,15 @@ class Lookups:
     misses: float = 0.0
     wavefronts: float = 0.0
     fresh: float = 0.0
+    distance: float = 0.0
+    own: float = 0.0
     is_store: bool = False
 
     def mean(self) -> Lookups:
         n = max(1, self.requests)
         found = (self.lines / n, self.sectors / n, self.misses / n, self.wavefronts / n)
-        return Lookups(1, *found, self.fresh / n, self.is_store)
+        distance = self.distance / max(1.0, self.misses - self.fresh)
+        return Lookups(1, *found, self.fresh / n, distance, self.own / n, self.is_store)
 
 
 class L1:
@@ -40,20 +45,20 @@ class L1:
         self.most = max(1, int(nbytes // LINE_BYTES))
         self.lines: OrderedDict[int, int] = OrderedDict()
 
-    def load(self, sectors: Iterable[int]) -> int:
-        """Look up distinct sectors. Returns how many miss."""
-        missed, lines = 0, self.lines
+    def load(self, sectors: Iterable[int]) -> list[int]:
+        """Look up distinct sectors. Returns those that miss."""
+        missed, lines = list[int](), self.lines
         for sector in sectors:
             line, bit = sector // _SECTORS, 1 << sector % _SECTORS
             held = lines.get(line)
             if held is None:
-                missed += 1
+                missed.append(sector)
                 lines[line] = bit
                 if len(lines) > self.most:
                     lines.popitem(last=False)
             else:
                 if not held & bit:
-                    missed += 1
+                    missed.append(sector)
                     lines[line] = held | bit
                 lines.move_to_end(line)
         return missed
@@ -63,11 +68,12 @@ def l1(loads: Sequence[Load], nbytes: float, bypass: frozenset[int]) -> dict[int
     """Return the lookups of each load by its instruction, after its first execution if there are
     several. bypass: loads that leave nothing in L1."""
     cache, found, first = L1(nbytes), dict[int, Lookups](), dict[int, Lookups]()
-    seen = set[int]()
+    seen, asked = dict[int, int](), 0  # sectors asked of L2, by when a sector was accessed last
+    asker = dict[int, int]()  # the warp that asked for a sector
     for load in (load for load in loads if load.kind != "update"):
         target = first if load.turn == 0 else found
         counts = target.setdefault(load.instruction, Lookups(is_store=load.is_store))
-        for row in load.sectors.reshape(-1, load.sectors.shape[-1]):
+        for warp, row in enumerate(load.sectors.reshape(-1, load.sectors.shape[-1])):
             some = np.unique(row)
             sectors = some[some >= 0].tolist()
             if not sectors:
@@ -76,23 +82,52 @@ def l1(loads: Sequence[Load], nbytes: float, bypass: frozenset[int]) -> dict[int
             counts.sectors += len(sectors)
             counts.lines += len({sector // _SECTORS for sector in sectors})
             through = load.is_store or load.instruction in bypass
-            counts.misses += len(sectors) if through else cache.load(sectors)
+            missed = sectors if through else cache.load(sectors)
+            again = [seen[sector] for sector in missed if sector in seen]
+            counts.misses += len(missed)
             counts.wavefronts += load.wavefronts
-            counts.fresh += len(sectors) - len(seen.intersection(sectors))
-            seen.update(sectors)
+            counts.fresh += len(missed) - len(again)
+            counts.distance += asked * len(again) - sum(again)
+            counts.own += any(asker.get(x) == warp for x in set(sectors).difference(missed))
+            asker.update(dict.fromkeys(missed, warp))
+            asked += len(missed)
+            seen.update(dict.fromkeys(sectors, asked))
     return {i: (found.get(i) or one).mean() for i, one in first.items()}
 
 
-def shared_by_blocks(loads: Sequence[Load], blocks: Sequence[int], sms: int) -> dict[int, float]:
-    """Return, for each load, the distinct sectors of all blocks over those of each
-    multiprocessor, summed."""
-    found: dict[int, float] = {}
-    where = np.array(blocks) % sms
-    for load in (load for load in loads if not load.is_store):
+@dataclass(frozen=True)
+class Shared:
+    """Sectors of a load by all blocks of a wave, over those of each multiprocessor, summed.
+    distinct: of all. new: of those that no multiprocessor had accessed before, over those that the
+    same multiprocessor had not."""
+
+    distinct: float = 1.0
+    new: float = 1.0
+
+
+def shared_by_blocks(loads: Sequence[Load], blocks: Sequence[int], sms: int) -> dict[int, Shared]:
+    """Return what the blocks of a wave have in common of each load, by its instruction."""
+    found, sums = dict[int, Shared](), dict[int, list[int]]()
+    loads = [load for load in loads if load.kind == "load" and (load.sectors >= 0).any()]
+    if not loads:
+        return found
+    where = (np.array(blocks) % sms)[:, None]
+    least = min(int(load.sectors[load.sectors >= 0].min()) for load in loads)
+    most = max(int(load.sectors.max()) for load in loads)
+    first = np.full(most - least + 1, -1, np.int16)  # the multiprocessor that accessed a sector
+    for load in loads:
         rows = load.sectors.reshape(len(where), -1)
         on = rows >= 0
-        if not on.any():
-            continue
-        keys = rows.astype(np.int64) + (where[:, None].astype(np.int64) << 44)
-        found[load.instruction] = len(np.unique(rows[on])) / len(np.unique(keys[on]))
+        pairs = np.unique((rows.astype(np.int64) - least + (where << 44))[on])
+        sectors, sm = pairs & (1 << 44) - 1, pairs >> 44
+        before = first[sectors]
+        unknown = sectors[before < 0]
+        first[unknown] = sm[before < 0]
+        counts = sums.setdefault(load.instruction, [0, 0, 0, 0])
+        own = before == sm
+        for i, n in enumerate((len(np.unique(sectors)), len(pairs), len(np.unique(unknown)))):
+            counts[i] += n
+        counts[3] += int((~own).sum())
+    for instruction, (distinct, all_, new, fresh) in sums.items():
+        found[instruction] = Shared(distinct / all_, new / fresh if fresh else 0.0)
     return found

@@ -4,7 +4,7 @@ that does not depend on rates."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -43,9 +43,8 @@ class Facts:
 
     classes: blocks that execute alike: their share of all, and by role how often a warp executes
         each basic block. signals: the uses of mbarriers. sites: PTX line -> state space -> counts,
-        of the blocks sampled. lookups: by PTX line. shared: for loads, by PTX line, the distinct
-        sectors of a wave over those of each multiprocessor, summed. requests: by PTX line, of the
-        launch to global memory.
+        of the blocks sampled. lookups: by PTX line. shared: for loads, by PTX line. requests: by
+        PTX line, of the launch to global memory.
         allocations: PTX line -> name and bytes of what it loads. hottest: of an atomic operation,
         by PTX line, the share of its lanes that update the same address. floats: PTX lines of
         atomic operations on floats. source: PTX line -> "file:line".
@@ -56,7 +55,7 @@ class Facts:
     classes: list[Class]
     sites: dict[int, dict[str, SiteCounts]]
     lookups: dict[int, caches.Lookups]
-    shared: dict[int, float]
+    shared: dict[int, caches.Shared]
     blocks: int
     warps_per_block: int
     resident: int  # blocks that a multiprocessor holds at a time
@@ -105,26 +104,35 @@ def gather(
     code = disassemble(artifact.cubin, artifact.entry)
     together = cluster if cluster and math.prod(cluster) > 1 else None  # None: as compiled
     prepared = prepare(artifact.ptx, artifact.entry, grid, block, args, dynamic_smem, together)
-    launch, program = prepared.launch, prepared.launch.program
-    ops = instructions.prepare(code)
+    with prepared.launch.memory.kept() as rewind:
+        return _gathered(artifact, code, prepared.launch, rewind, gpu)
+
+
+def _gathered(
+    artifact: Artifact, code: Code, launch: Launch, rewind: Callable[[], None], gpu: Parameters
+) -> Facts:
+    """rewind: returns memory to its state before the launch."""
+    assert artifact.resources is not None
+    program, ops = launch.program, instructions.prepare(code)
     warps = -(-launch.threads // WARP)
     who, used = roles.everyone(warps, len(program.blocks)), Signals()
     if any(op.kind == instructions.AWAIT_SIGNAL or op.members for body in ops for op in body):
         recorder = sample.signals(launch)
         who, used = roles.roles(program.blocks, recorder.entered, recorder.last), recorder.signals()
-        prepared.restart()
+        rewind()
     numbers = sample.chunks(launch)
     tallies, each = sample.counts(launch, numbers), len(numbers[0])
     classes = _classes(code, tallies, each, who, program)
     _refuse(ops, classes)
-    blocks, smem = math.prod(grid), artifact.resources.static_smem_bytes + dynamic_smem
+    blocks = math.prod(launch.grid)
+    smem = artifact.resources.static_smem_bytes + launch.dynamic_bytes
     found = occupancy(artifact.arch, launch.threads, artifact.resources.registers, smem)
     resident = found.blocks_per_sm
-    prepared.restart()
+    rewind()
     often = max(float(x) for one in tallies for x in one.warps) / (each * warps)
     most = round(often) + 1 if often <= WHOLE else sample.TRACED
     traced = sample.loads(launch, sample.together(launch, resident, gpu.sms), most)
-    prepared.restart()
+    rewind()
     wave = sample.first(launch, gpu.sms * resident)
     ptx = program.function.instructions
     bypass = frozenset(

@@ -78,6 +78,7 @@ _KIND = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 BULK = frozenset({BULK_LOAD, BULK_STORE})
 UNKNOWN = frozenset({"UTMAPF", "UBLKPF", "TEX", "TLD", "TLD4", "SULD", "SUST", "SURED"})
 # Memory instructions: of shared memory and between lanes, and of other memory.
+MATRICES = frozenset({"LDSM", "STSM"})  # eight rows of 16 bytes take a wavefront
 ON_CHIP = frozenset({SHARED_LOAD, SHARED_STORE, SHARED_ATOMIC, SHUFFLE})
 FAR = frozenset({GLOBAL_LOAD, GLOBAL_STORE, COPY, ATOMIC})
 QUEUED = ON_CHIP | FAR

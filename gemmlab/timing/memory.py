@@ -9,6 +9,8 @@ from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.timing import instructions as kinds
 from gemmlab.timing.parameters import Parameters
 
+_MOST_LOADED = 0.92  # of device memory's time, at most
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -18,8 +20,9 @@ class Traffic:
     misses: sectors that L1 requests from L2, or writes to it. dram: sectors of those from or to
     device memory. late: the share of executions that wait for device memory, also for what another
     block has just requested. serial: nanoseconds of the whole L2, of an atomic operation. words: of
-    4 bytes, returned to each lane by a shared load. active: the share of executions in which a lane
-    accesses memory; the other numbers are means over all executions.
+    4 bytes, returned to each lane by a shared load. own: the share of executions that hit in L1
+    what the warp itself has requested, which may not be there yet. active: the share of executions
+    in which a lane accesses memory; the other numbers are means over all executions.
     """
 
     wavefronts: float = 1.0
@@ -30,6 +33,7 @@ class Traffic:
     late: float = 0.0
     serial: float = 0.0
     words: float = 1.0
+    own: float = 0.0
     active: float = 1.0
 
 
@@ -40,7 +44,7 @@ class Memory:
     def __init__(self, gpu: Parameters, active: int) -> None:
         """active: multiprocessors that have work, and share L2 and device memory."""
         self.gpu = gpu
-        self.unit = self.engine = self.l2 = self.dram = 0.0  # when each is free
+        self.unit = self.engine = self.l2 = self.atomics = self.dram = 0.0  # when each is free
         self.busy = [0.0, 0.0, 0.0]  # cycles of each
         share = gpu.clock_ghz * active  # GB/s of all: bytes per cycle of each
         self.l2_cycles = max(SECTOR_BYTES / gpu.l1_fill_bytes, SECTOR_BYTES * share / gpu.l2_gbs)
@@ -97,9 +101,10 @@ class Memory:
             now, max(self.gpu.least_global_cycles * traffic.active, traffic.sectors)
         )
         cycles = self.atomic_cycles * traffic.serial
-        self.l2 = max(self.l2, start) + cycles
+        # Those of few addresses wait at their slices of L2, where loads of others pass them.
+        self.atomics = max(self.atomics, start) + cycles
         self.busy[1] += cycles
-        return start, self.l2 + self.gpu.l2_latency
+        return start, self.atomics + self.gpu.l2_latency
 
     def _global_cycles(self, traffic: Traffic) -> float:
         lines = traffic.lines * self.gpu.line_cycles
@@ -121,5 +126,11 @@ class Memory:
             cycles = traffic.dram * self.dram_cycles
             self.dram = max(self.dram, above) + cycles
             self.busy[2] += cycles
-            done = max(done, self.dram) + self.gpu.dram_latency * traffic.late
+            done = max(done, self.dram) + (self.gpu.dram_latency + self._turns()) * traffic.late
         return done
+
+    def _turns(self) -> float:
+        """How long a request to device memory waits for others that happen to need the same place.
+        That of a queue with random arrivals and equal service, by its load so far."""
+        load = min(_MOST_LOADED, self.busy[2] / max(1.0, self.dram))
+        return self.gpu.dram_turn * load / (2 * (1 - load))

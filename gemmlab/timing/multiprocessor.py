@@ -193,7 +193,7 @@ class Multiprocessor:
                 for name in list(block.waiting):
                     self.release(block, name, now)
             else:
-                block.ended = now
+                block.ended = max(now, block.updated)
                 if self.pending:
                     self.start(now)
         elif op.kind == kinds.BARRIER:
@@ -252,6 +252,12 @@ class Multiprocessor:
             leaves, done = memory.serve(kind, now, traffic)
             if kind == kinds.COPY:
                 warp.copies = max(warp.copies, done)
+            elif kind == kinds.ATOMIC:
+                warp.block.updated = done
+            elif kind == kinds.GLOBAL_LOAD:
+                done += traffic.own * max(0.0, warp.filled - done)
+                if traffic.misses:
+                    warp.filled = max(warp.filled, done)
             scheduler.queue.append(leaves)
             cause = LONG if kind in kinds.FAR else SHORT
         elif kind == kinds.CONSTANT:

@@ -41,9 +41,12 @@ class Parameters:
         bulk copy, after its last sector. bulk_cycles: of a warp per copy that it hands to the copy
         engine. bulk_bytes: that the engine copies per cycle.
     l1_kb: L1 and shared memory. l1_fill_bytes: from L2 per cycle, at most. l2_share: of L2's
-        capacity that a launch's inputs may take to stay there.
-    l2_gbs, dram_gbs: that kernels reach. dram_writes: cost of a byte written, in bytes read.
-        partial_sectors: cost of storing a part of a sector, in whole sectors.
+        capacity that a launch's inputs may take to stay there. dirty_share: of the lines that a
+        launch finds in L2, those that another has written, at most dirty_mb.
+    l2_gbs, dram_gbs: that kernels reach. dram_turn: cycles in which device memory serves another
+        request of the same place, so that it takes longer under load. dram_writes: cost of a byte
+        written, in bytes read. partial_sectors: cost of storing a part of a sector, in whole
+        sectors.
     l2_atomics_g: sectors that atomic operations of all multiprocessors update per nanosecond, a
         sector once per lane of an address; same_address_g, same_float_g: at one address.
     launch_us: of an empty kernel as the records are measured. next_launch_us: of one that follows
@@ -87,8 +90,11 @@ class Parameters:
     l1_fill_bytes: float
     l2_mb: float
     l2_share: float
+    dirty_share: float
+    dirty_mb: float
     l2_gbs: float
     dram_gbs: float
+    dram_turn: float
     dram_writes: float
     partial_sectors: float
     l2_atomics_g: float
@@ -112,7 +118,8 @@ class Model:
     """A GPU as the model knows it.
 
     is_proven: whether predictions were compared with records. interval: the range of measured over
-    predicted times of four in five records to which nothing was fitted; None if not proven.
+    predicted times of four in five records to which nothing was fitted; None if not proven, or if
+    the GPU is changed.
     what_if: names of WHAT_IFS, changes that no such GPU or kernel has.
     """
 
@@ -173,7 +180,8 @@ def model(
             raise UnknownNameError(f"no change {change!r}; changes: {', '.join(WHAT_IFS)}")
         factors = WHAT_IFS[change].items()
         parameters = replace(parameters, **{k: getattr(parameters, k) * x for k, x in factors})
-    interval = tuple(file["interval"]) if file["interval"] else None
+    is_changed = sms is not None or clock_ghz is not None or what_if
+    interval = tuple(file["interval"]) if file["interval"] and not is_changed else None
     return Model(gpu, parameters, sources, bool(file["is_proven"]), interval, tuple(what_if))
 
 

@@ -57,6 +57,7 @@ class Warp:
     scoreboards: list[float] = field(default_factory=lambda: [0.0] * 6)
     causes: list[int] = field(default_factory=lambda: [SHORT] * 6)
     groups: list[float] = field(default_factory=list)
+    filled: float = 0.0  # when the lines are in L1 that it has asked for
     copies: float = 0.0
     times: list[float] = field(default_factory=list)
     number: int = 0
@@ -89,12 +90,13 @@ class Warp:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A resident thread block. live: warps that have not ended. waiting: at its barriers,
-    by name; arrived: warps that do not wait; members: warps that a barrier needs, 0 for all that
-    are live. mbarriers: by place in shared memory."""
+    """A resident thread block. updated: when its last atomic operation is done. live: warps that
+    have not ended. waiting: at its barriers, by name; arrived: warps that do not wait; members:
+    warps that a barrier needs, 0 for all that are live. mbarriers: by place in shared memory."""
 
     started: float
     ended: float = 0.0
+    updated: float = 0.0
     live: int = 0
     warps: list[Warp] = field(default_factory=list)
     waiting: dict[str, list[Warp]] = field(default_factory=dict)
