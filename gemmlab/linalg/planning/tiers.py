@@ -202,9 +202,10 @@ def sgemm_time(case: Case) -> float:
         rows, columns = most(rows, arch.sgemm_tile), most(columns, arch.sgemm_tile)
     work = 2 * rows * columns * case.k * case.batch
     rate = arch.sgemm_bytes
-    narrow, large_is_k_major = min((case.n, case.k_major[0]), (case.m, case.k_major[1]))
-    if 1 < narrow <= _NARROW and large_is_k_major:
-        rate = arch.sgemm_narrow_bytes
+    # m and n are not compared: formulas of one path hold for all shapes with the same answers.
+    for narrow, large_is_k_major in zip((case.n, case.m), case.k_major, strict=True):
+        if large_is_k_major and 1 < narrow <= _NARROW:
+            rate = arch.sgemm_narrow_bytes
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
     # Small products fill few multiprocessors, and wait for each step along k unless it is divided.
     idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
