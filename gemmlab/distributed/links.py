@@ -175,6 +175,11 @@ def _on_four(name: str, times: Times, source: str) -> Link:
 
 
 _NETWORK = Link("InfiniBand NDR", 30e-6, 45e9, "nominal: 400 Gb/s per GPU; not measured")
+_COPIED = _on_four(
+    "NVLink, copied",
+    ((4096, 175e-6), (8192, 588e-6), (16384, 2.251e-3)),
+    "fitted to copies on 4 H100",
+)
 # All-gathers by NCCL on 4 H100 with NVLink (NV18 between all); copies of all pieces from symmetric
 # memory, with a barrier; and the host beside them.
 H100 = Machine(
@@ -185,11 +190,7 @@ H100 = Machine(
         "fitted to all-gathers on 4 H100",
     ),
     _NETWORK,
-    _on_four(
-        "NVLink, copied",
-        ((4096, 175e-6), (8192, 588e-6), (16384, 2.251e-3)),
-        "fitted to copies on 4 H100",
-    ),
+    _COPIED,
     sustained=212e12,  # 224 at 16384³, 200 at 32768³
     call=200e-6,
 )
@@ -199,7 +200,7 @@ H200 = replace(
     H100,
     name="H200",
     inside=_on_four("NVLink", ALL_GATHERS, "fitted to all-gathers on 4 H200"),
-    copies=Link("NVLink, copied", 15e-6, 360e9, "assumed"),
+    copies=replace(_COPIED, source="assumed, as on H100"),
     sustained=222e12,  # at 16384³
 )
 _LOOPBACK = Link("loopback", 200e-6, 1e9, "assumed")
