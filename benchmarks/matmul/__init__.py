@@ -19,6 +19,7 @@ MEASUREMENT = Measurement(
         "errors": Rows(results.errors, ("family", "k")),
         "solves": Rows(results.solves, ("family", "n")),
         "shapes": Rows(speed.shapes, ("m", "n", "k", "batch", "transposed")),
+        "drawn": Rows(speed.drawn, ("m", "n", "k", "batch", "transposed")),
         "squares": Rows(speed.squares, ("n",)),
         "workloads": Rows(workloads.workloads, ("workload",)),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Iterator
 
@@ -47,6 +48,11 @@ SHAPES += [
 ]
 SHAPES += [(1024, 1024, 1024, 1, way) for way in ("nt", "tn", "tt")]
 SHAPES += [(65536, 256, 256, 1, "nt"), (4097, 4097, 4097, 1, "tt")]
+
+# Further shapes, drawn once and for all: sizes and stacks with evenly distributed logarithms.
+DRAWN, SEED = 60, 19
+SIDES, STACKS = (16, 8192), (1, 256)
+MOST_ELEMENTS = 2**28  # of the three matrices; shapes with more are drawn again
 
 
 def squares(gpu: Gpu) -> Iterator[Row]:
@@ -108,6 +114,29 @@ def shapes(gpu: Gpu) -> Iterator[Row]:
     for case in SHAPES:
         yield shape(gpu, *case)
         gpu.release()
+
+
+def drawn(gpu: Gpu) -> Iterator[Row]:
+    """The same at shapes that nobody chose."""
+    for case in drawn_shapes():
+        yield shape(gpu, *case)
+        gpu.release()
+
+
+def drawn_shapes() -> list[tuple[int, int, int, int, str]]:
+    """m, n, k, batch, transposes; the same on every machine."""
+    numbers = random.Random(SEED)
+    found: list[tuple[int, int, int, int, str]] = []
+
+    def size(least: int, most: int) -> int:
+        return round(least * (most / least) ** numbers.random())
+
+    while len(found) < DRAWN:
+        m, n, k, batch = *(size(*SIDES) for _ in "mnk"), size(*STACKS)
+        way = "".join("nt"[numbers.random() < 0.5] for _ in "ab")
+        if batch * (m * k + k * n + m * n) <= MOST_ELEMENTS:
+            found.append((m, n, k, batch, way))
+    return found
 
 
 def shape(gpu: Gpu, m: int, n: int, k: int, batch: int, way: str) -> Row:

@@ -28,12 +28,12 @@ Descriptors = Sequence[ArrayDescriptor | None]  # of a, b, c and out
 
 
 class Path:
-    """Operands that take the same path through the rules, the layout, and the choice of a tier.
+    """Operands that take the same path through the rules, the layout, and the predicted times.
 
     `numbers` is a function of the operands' shapes and strides, alpha and beta. It returns the
-    shape of the result, the index of each tier's tile in `tiles`, and `kinds.Numbers`; None for
-    operands on another path. `key` is `kinds.key_of` the products. If `in_place`, the product adds
-    to `out`, which must be c.
+    shape of the result, the index of the tier in `_tiers`, for each tier the index of each tile in
+    its tiles, and `kinds.Numbers`; None for operands on another path. If `in_place`, the product
+    adds to `out`, which must be c.
     """
 
     def __init__(
@@ -41,37 +41,50 @@ class Path:
     ) -> None:
         """Raises NotTraceable if the operands must be copied, or the product runs in `ieee`."""
         self.in_place = False
-        self._kinds: dict[Sequence[int], list[Kind]] = {}
+        # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
+        self._tiers: list[tuple[Any, Sequence[Any]]] = []
+        self._kinds: dict[tuple[int, Sequence[int]], list[Kind]] = {}
+        sms = gpu.multiprocessors
 
         def planned(*given: Any) -> tuple[Any, ...]:
             *numbers, alpha, beta = given
             arrays = _with_numbers(descriptors, numbers)
             sizes = operands.check_sizes(arrays)
             layout = operands.lay_out(arrays, sizes, {})
-            choice = tiers.choose(precision, operands.case_of(layout, gpu, {}))
-            if layout.copies or layout.through_copy or choice.tier == "ieee":
+            choices, chosen = tiers.options(precision, operands.case_of(layout, gpu, {}))
+            if layout.copies or layout.through_copy or choices[-1].tier == "ieee":
                 raise NotTraceable
             if not sizes.k or 0 in sizes.result:
                 raise NotTraceable
-            job = operands.job_of(layout, choice, Scalars(alpha, beta), {})
+            indexes, job = [], None
+            for choice in choices:
+                if choice.tier == "ieee":
+                    self._tiers.append((None, ()))
+                    indexes.append(())
+                    continue
+                job = operands.job_of(layout, choice, Scalars(alpha, beta), {})
+                tiles, places = zip(*job.tile_choices(sms), strict=True)
+                self._tiers.append((kinds.key_of(job, sms), tiles))
+                indexes.append(places)
+            assert job is not None
             self.in_place = bool(job.beta) and job.d is None
-            self.key = kinds.key_of(job, gpu.multiprocessors)
-            self.tiles, indexes = zip(*job.tile_choices(gpu.multiprocessors), strict=True)
-            return sizes.result, indexes, (*kinds.numbers_of(job),)
+            return sizes.result, chosen, tuple(indexes), (*kinds.numbers_of(job),)
 
         values = *_numbers(descriptors), *scalars
         names = [f"x{i}" for i in range(len(values))]
         self.numbers: Callable[..., Any] = trace(names, values, planned)
 
-    def kinds(self, indexes: Sequence[int]) -> Sequence[Kind]:
-        """Return the kinds of products that have run with these tiles."""
-        found = self._kinds.get(indexes)
+    def kinds(self, chosen: int, indexes: Sequence[int]) -> Sequence[Kind]:
+        """Return the kinds of products that have run in this tier with these tiles."""
+        found = self._kinds.get((chosen, indexes))
         if found is None:
-            tiles = [tiles[i] for tiles, i in zip(self.tiles, indexes, strict=True)]
-            found = kinds.find(self.key, tiles)
+            key, tiles = self._tiers[chosen]
+            if key is None:
+                return ()
+            found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
             if found is None:
                 return ()
-            self._kinds[indexes] = found
+            self._kinds[chosen, indexes] = found
         return found
 
 
@@ -142,8 +155,8 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
         return None
     if path.in_place and described.arrays[2] is not described.arrays[3]:
         return None
-    shape, indexes, numbers = found
-    alike = path.kinds(indexes)
+    shape, chosen, indexes, numbers = found
+    alike = path.kinds(chosen, indexes[chosen])
     if not alike:
         return None
     if out is not None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks import families
-from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS, DirectConfig
 from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import direct, program
@@ -22,7 +23,7 @@ from gemmlab.problems.rounding import sum_bound_u
 U = 2.0**-24
 TWO_GROUPS = DirectConfig(block_m=128, block_n=64)
 SMALL = DirectConfig(block_m=64, block_n=64)
-SLICES = 0  # instead of blocks that share k
+SLICES = direct.SLICES
 
 
 def run(
@@ -57,7 +58,7 @@ def run(
     majors = ["k" if x.k_major else "mn" for x in (left, right)]
     a_major, b_major = majors[::-1] if swapped else majors
     config = replace(tile, a_major=a_major, b_major=b_major)
-    route = direct.Route(DirectTile(config, 1, 0.0, 0.0, 0.0), splits, swapped)
+    route = direct.Route(DirectTile(config, 1, 0.0, 0.0, 0.0, 0.0), splits, swapped)
     d, source = added or (None, np.empty(1))
     c = np.full((batch, m, n), 3.0 if beta and d is None else np.nan, np.float32)
     job = Job(
@@ -172,6 +173,32 @@ def test_infinities_and_nans_are_where_float32_has_them(splits: int) -> None:
     assert (np.abs(c[finite] - exact[finite]) <= 10 * U * size[finite]).all()
 
 
+@pytest.mark.parametrize(
+    ("tile", "transposed", "swapped"),
+    [(SMALL, (False, False), False), (TWO_GROUPS, (True, True), True)],
+)
+@pytest.mark.slow
+def test_a_block_computes_several_tiles(
+    tile: DirectConfig, transposed: tuple[bool, bool], swapped: bool
+) -> None:
+    """Some of them again, in float32, although what is added is overwritten where it lies."""
+    m, n, k = 200, 130, 70
+    a, b = families.FAMILIES["normal"](np.random.default_rng(4), m, n, k)
+    a[1, 3], b[5, 7], a[m - 1, 2] = 1e-33, 1e-35, 2.0**-140
+    rest: dict[str, Any] = {"tile": tile, "transposed": transposed, "swapped": swapped}
+    (c,) = run(a[None], b, beta=0.5, sms=2, check=("races", "warps"), **rest)
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    assert (np.abs(c - (exact + 1.5)) <= 4 * U * (size + 1.5)).all()
+
+
+@pytest.mark.slow
+def test_tiles_of_few_chunks() -> None:
+    """The copies are several tiles ahead."""
+    a, b = families.FAMILIES["normal"](np.random.default_rng(5), 400, 66, 33)
+    for k in (20, 33):
+        check(run(a[None, :, :k], b[:k], sms=3)[0], a[:, :k], b[:k], 8)
+
+
 @pytest.mark.parametrize("exponents", [(-140, 20), (-70, -70), (110, -100), (60, 60), (20, -60)])
 @pytest.mark.slow
 def test_every_magnitude(exponents: tuple[int, int]) -> None:
@@ -193,6 +220,28 @@ def test_checks_find_nothing() -> None:
     for family in ("normal", "one wide row"):
         a, b = families.FAMILIES[family](np.random.default_rng(1), 70, 66, 330)
         check(run(a[None], b, 2, tile=TWO_GROUPS, **races)[0], a, b, sum_bound_u(330))
+
+
+def test_no_block_has_more_tiles_than_it_can_mark() -> None:
+    """And all have as many as the others, or one less."""
+    route = next(x for x in direct.routes(SM90, (True, False)) if x.splits == 1)
+    rows = Stack(1, 64, 64, 1).operand()
+    assert rows is not None
+    for tiles in (1, 100, 132, 133, 8000, 8317, 100_000):
+        m = tiles * route.tile.config.block_m
+        job = Job(
+            Factor("a", replace(rows, vectors=m), DIRECT),
+            Factor("b", replace(rows, vectors=1), DIRECT),
+            Stack(m, 1, 1, 1),
+            Choice(DIRECT, "", None, SM90),
+            route=route,
+        )
+        (launch,) = job.launches(WorkspaceAddresses(0, 0, 0), 132)
+        assert launch.args["items"] == tiles
+        blocks = launch.grid[0]
+        most = ceil_div(tiles, blocks)
+        assert most <= MOST_ITEMS
+        assert blocks == min(tiles, ceil_div(tiles, most)) and (most - 1) * blocks < tiles
 
 
 HOPPER = Case(8192, 8192, 8192, capability=(9, 0))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gemmlab.errors import TierError
+from gemmlab.linalg.arch import ARCHITECTURES
+from gemmlab.linalg.planning import direct
 from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import (
     TOLERATED,
     Case,
     Choice,
+    by_formulas,
     choose,
     fp16x3_time,
+    seconds,
     sgemm_time,
     tolerated,
 )
@@ -28,6 +34,16 @@ HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 def test_large_products_go_to_tensor_cores_with_a_way_out(n: int) -> None:
     choice = choose(None, replace(HOPPER, m=n, n=n, k=n))
     assert (choice.tier, choice.fallback) == ("fp16x3", "bf16x6")
+
+
+def test_formulas_predict_the_same_times() -> None:
+    """Of products on both sides of the limits at which the predictions change."""
+    rng = random.Random(1)
+    for k_major in ((True, True), (True, False), (False, True), (False, False)):
+        for _ in range(50):
+            m, n, k, batch = (round(2 ** rng.uniform(0, top)) for top in (14, 14, 17, 6))
+            case = replace(HOPPER, m=m, n=n, k=k, batch=batch, k_major=k_major)
+            assert by_formulas(case) == seconds(case)
 
 
 def test_an_a100_uses_its_tensor_cores_and_geforce_does_not() -> None:
@@ -103,13 +119,36 @@ def test_fewer_doubtful_elements_are_tolerated_where_reading_them_takes_longer(
     assert job.most_doubtful == size**2 // share
 
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "h100"
+
+
+def case_of(row: dict[str, Any]) -> Case:
+    m, n, k, batch, way = (row[x] for x in ("m", "n", "k", "batch", "transposed"))
+    return Case(m, n, k, batch, (9, 0), k_major=(way[0] == "n", way[1] == "t"))
+
+
 def test_no_choice_lost_to_sgemm_when_it_was_measured() -> None:
-    """Of the recorded products, those in the tier that is chosen now were as fast as SGEMM."""
-    record = Path(__file__).parents[2] / "benchmarks" / "h100" / "matmul.json"
-    rows = json.loads(record.read_text(encoding="utf-8"))["shapes"]
+    """Of the recorded products, those packed as they would be now were as fast as SGEMM."""
+    rows = json.loads((BENCHMARKS / "matmul.json").read_text(encoding="utf-8"))["shapes"]
     assert len(rows) >= 50
-    for row in rows:
-        m, n, k, batch, way = (row[x] for x in ("m", "n", "k", "batch", "transposed"))
-        case = Case(m, n, k, batch, (9, 0), k_major=(way[0] == "n", way[1] == "t"))
+    packed = [row for row in rows if row["tier"] == "fp16x3"]
+    for row in packed:
         ratio = row["sgemm"]["us"] / row["default"]["us"]
-        assert choose(None, case).tier != row["tier"] or ratio >= 0.98, f"{row['tier']} {case}"
+        assert choose(None, case_of(row)).tier != "fp16x3" or ratio >= 0.98, case_of(row)
+    assert len(packed) >= 10
+
+
+def test_no_route_lost_to_sgemm_when_it_was_measured() -> None:
+    """Nor those that are not packed, by the route that is chosen."""
+    rows = json.loads((BENCHMARKS / "direct.json").read_text(encoding="utf-8"))["routes"]
+    chosen = 0
+    for row in rows:
+        case = case_of(row)
+        if not choose(None, case).direct:
+            continue
+        sizes = case.m, case.n, case.k, case.batch, case.k_major
+        index, _ = direct.least_seconds(*sizes, ARCHITECTURES[9, 0], case.multiprocessors)
+        times = {number: time for number, time, _ in row["routes"]}
+        assert row["sgemm"] >= 0.98 * times.get(index, 0.0), case
+        chosen += index in times
+    assert chosen >= 25

@@ -15,7 +15,7 @@ class DirectTile:
 
     at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next.
     busy: how long a block's chunk keeps the multiprocessor from other blocks' chunks. ends: before
-    and behind the chunks of a block.
+    and behind the chunks of a block. between: two tiles of a block.
     """
 
     config: DirectConfig
@@ -23,6 +23,7 @@ class DirectTile:
     latency: float
     busy: float
     ends: float
+    between: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +48,14 @@ class Architecture:
     direct: tuple[DirectTile, ...]  # of products that need no packing
     # Blocks of a cluster -> clusters of one block per multiprocessor that fit.
     clusters_at_once: Mapping[int, int]
-    direct_call: float  # seconds that a call takes longer than its launches alone, beside SGEMM's
     direct_start: float  # seconds
     direct_join: float  # seconds to add up the blocks of a cluster
     direct_add: float  # seconds of the launch that adds up slices, and bytes per second of slices
     direct_add_bytes: float
-    direct_bytes: float  # bytes per second of matrices, each element once
+    # Bytes per second of matrices, each element once; of large ones after the time to get there.
+    direct_bytes: float
+    direct_fill: float
+    direct_stream: float
 
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair

@@ -31,7 +31,6 @@ SM80 = replace(
     round_clocks=6000,
     clusters=(),
     direct=(),
-    direct_call=0,
     launch_time=12e-6,
     fallback_time=8e-6,
     check_rate=0.72e12,  # as on an H100, per multiprocessor and clock

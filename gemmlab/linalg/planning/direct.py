@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
+from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.planning.formulas import first_least, least, most
@@ -20,7 +20,8 @@ from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.shapes import Operand
 
-SPLITS = (1, 2, 4, 8)  # blocks that may share k: a portable cluster has up to 8
+SPLITS = (1, 2, 4)  # blocks of a cluster that share k; of more, too few fit at once
+SLICES = 0  # instead: slices of k
 _LEAST_CHUNKS = 4  # of a slice
 _ADDED = 32  # fours of C per block of `add_slices`
 
@@ -30,7 +31,7 @@ class Route:
     """The tile, how k is divided, and whether the transposed product is computed."""
 
     tile: DirectTile
-    splits: int  # blocks of a cluster; 0: slices
+    splits: int  # blocks of a cluster, or SLICES
     swapped: bool
 
 
@@ -53,7 +54,7 @@ def routes(arch: Architecture, k_major: tuple[bool, bool]) -> tuple[Route, ...]:
             config = replace(tile.config, a_major=a_major, b_major=b_major)
             if swapped and config.block_m == config.block_n:
                 continue  # the transposed product would be computed in the same way
-            found += [Route(replace(tile, config=config), x, swapped) for x in (*SPLITS, 0)]
+            found += [Route(replace(tile, config=config), x, swapped) for x in (*SPLITS, SLICES)]
     return tuple(found)
 
 
@@ -80,26 +81,30 @@ def seconds_of(
 ) -> list[Any]:
     """Predicted seconds of each of `routes`.
 
-    Blocks run in rounds. In each, a block takes the time `latency` for a chunk of k, or the blocks
-    of its multiprocessor each take the time `busy`.
+    A block takes the time `latency` for a chunk of k, or the blocks of a multiprocessor each take
+    the time `busy`. Its first tile takes `ends` longer than its chunks, each other one `between`.
     """
     seconds = []
+    chunks, elements = ceil_div(k, CHUNK), m * n * batch
     for route in routes(arch, k_major):
-        tile, splits = route.tile, route.splits
-        tiles, chunks, join = tiles_of(m, n, batch, route), ceil_div(k, CHUNK), 0.0
-        if splits:
-            fit = most(1, arch.clusters_at_once[splits] * sms // arch.multiprocessors)
-            rounds, blocks = ceil_div(tiles, fit * tile.at_once), tiles * splits
-            join = arch.direct_join * (splits > 1)
-        else:
+        tile, splits, at_once = route.tile, route.splits, sms * route.tile.at_once
+        tiles = tiles_of(m, n, batch, route)
+        if splits == SLICES:
             splits = slices_of(tiles, k, route, sms)
-            blocks = tiles * splits
-            rounds = ceil_div(blocks, sms * tile.at_once)
-            join = arch.direct_add + 8 * m * n * batch * splits / arch.direct_add_bytes
-        beside = least(tile.at_once, ceil_div(blocks, sms))
-        chunk = most(beside * tile.busy, tile.latency)
-        each = ceil_div(chunks, splits) * chunk + tile.ends
-        seconds.append(arch.direct_start + rounds * each + join)
+        chunk: Any = tile.latency
+        if tile.at_once > 1:
+            chunk = most(least(tile.at_once, ceil_div(tiles * splits, sms)) * tile.busy, chunk)
+        if route.splits in (1, SLICES):
+            rounds = ceil_div(tiles * splits, at_once)
+            time = rounds * (ceil_div(chunks, splits) * chunk + tile.between)
+            time += tile.ends - tile.between
+            if route.splits == SLICES:
+                time += arch.direct_add + 8 * elements * splits / arch.direct_add_bytes
+        else:
+            fit = most(1, arch.clusters_at_once[splits] * sms // arch.multiprocessors)
+            rounds = ceil_div(tiles, fit * tile.at_once)
+            time = rounds * (ceil_div(chunks, splits) * chunk + tile.ends) + arch.direct_join
+        seconds.append(time + arch.direct_start)
     return seconds
 
 
@@ -114,13 +119,18 @@ def least_seconds(
 ) -> tuple[Any, Any]:
     """The index in `routes` of the fastest, as predicted, and its seconds."""
     index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
-    moved = 4 * batch * (k * (m + n) + m * n) / arch.direct_bytes
-    return index, most(best, moved)
+    return index, most(best, moving(m, n, k, batch, arch))
+
+
+def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
+    """Predicted seconds to move the matrices, each element once."""
+    size = 4 * batch * (k * (m + n) + m * n)
+    return least(size / arch.direct_bytes, arch.direct_fill + size / arch.direct_stream)
 
 
 def slice_bytes(product: Product, route: Route, sms: int) -> int:
     """Bytes of device memory for slices."""
-    if route.splits:
+    if route.splits != SLICES:
         return 0
     tiles = tiles_of(product.m, product.n, product.batch, route)
     elements: int = slices_of(tiles, product.k, route, sms) * product.m * _pitch(product.n)
@@ -145,13 +155,13 @@ def launches(
     """Return the launches. added: D, if it is not C. slices_at: memory for slices."""
     d = added or Added(at_c, product.ldc, 1, product.batch_c)
     m, n, k, batch = product.m, product.n, product.k, product.batch
-    if route.splits:
-        return (_multiply(product, factors, at_c, d, route, 1, 0, arch),)
+    if route.splits != SLICES:
+        return (_multiply(product, factors, at_c, d, route, 1, 0, arch, sms),)
     slices = slices_of(tiles_of(m, n, batch, route), k, route, sms)
     pitch = _pitch(n)
     partial = Product(m, n, k, pitch, batch, slices * m * pitch)
     nothing = Added(slices_at, 0, 0, 0)
-    rest = route, slices, m * pitch, arch
+    rest = route, slices, m * pitch, arch, sms
     multiply = _multiply(partial, factors, slices_at, nothing, *rest)
     args: dict[str, Value] = {
         "slices": slices_at,
@@ -183,8 +193,9 @@ def _multiply(
     slices: Any,
     slice_step: Any,
     arch: Architecture,
+    sms: int,
 ) -> PlannedLaunch:
-    config, splits = route.tile.config, route.splits or 1
+    config, splits = route.tile.config, most(1, route.splits)
     left, right, at_left, at_right = factors
     m, n = product.m, product.n
     c, d_strides = (product.ldc, 1), (d.row, d.column)
@@ -215,6 +226,13 @@ def _multiply(
         "splits": splits,
         "slices": slices,
     }
-    blocks = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * splits
-    grid, block = (blocks, product.batch * slices, 1), (config.threads, 1, 1)
+    items = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * product.batch * slices
+    args["items"] = items
+    blocks = items
+    if splits == 1:
+        at_once = sms * route.tile.at_once
+        at_once *= ceil_div(items, at_once * MOST_ITEMS)
+        rounds = ceil_div(items, at_once)
+        blocks = ceil_div(items, rounds)
+    grid, block = (blocks * splits, 1, 1), (config.threads, 1, 1)
     return PlannedLaunch("multiply", config, grid, block, args, (), splits, config.smem_bytes, arch)

@@ -74,6 +74,7 @@ class Recorder:
         return holds
 
 
+_PLAIN, _MOST = 8, 32  # calls before the first formula, and formulas of a function
 # Operations with a constant that leave a number as it is.
 _UNCHANGED = (("*", 1), ("+", 0))
 
@@ -136,6 +137,25 @@ def trace(
     space: dict[str, Any] = {"__name__": __name__}
     exec(f"def traced({', '.join(names)}):\n    {body}\n", space)
     return space["traced"]
+
+
+class Formulas:
+    """A function of numbers, computed by formulas: one for each way its comparisons may end."""
+
+    def __init__(self, names: Sequence[str], function: Callable[..., Any]) -> None:
+        self._names, self._function = names, function
+        self._traced: list[Callable[..., Any]] = []
+        self._calls = 0
+
+    def __call__(self, *numbers: float) -> Any:
+        for traced in self._traced:
+            if (found := traced(*numbers)) is not None:
+                return found
+        # A formula pays from about the twentieth call on; most programs have few products.
+        self._calls += 1
+        if self._calls > _PLAIN and len(self._traced) < _MOST:
+            self._traced.append(trace(self._names, numbers, self._function))
+        return self._function(*numbers)
 
 
 def _needed(lines: Sequence[str], result: str) -> list[str]:

@@ -19,12 +19,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
 from gemmlab.linalg.planning import direct
-from gemmlab.linalg.planning.formulas import least, most
+from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
 DIRECT = "tf32x3"
@@ -46,7 +47,7 @@ LEAST_DEPTH = 128
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
 _NARROW = 16  # rows or columns, of a product for which cuBLAS has slower kernels
-_SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
+SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
 @dataclass(slots=True)
@@ -102,6 +103,68 @@ def check_precision(precision: str | None) -> None:
 
 def choose(precision: str | None, case: Case) -> Choice:
     """The tier for a product. Raises TierError if a tier requested by name cannot run."""
+    choices, index = options(precision, case)
+    choice: Choice = choices[index]
+    return choice
+
+
+def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]:
+    """The tiers that may be the fastest, and the index of the one that is, as predicted.
+
+    Sizes may be symbols (`formulas`). Raises TierError if a tier requested by name cannot run.
+    """
+    if (known := _without_prediction(precision, case)) is not None:
+        return (known,), 0
+    arch = case.arch or DEFAULT
+    symbolic = isinstance(case.m + case.n + case.k, Symbol)
+    fast, plain, once = seconds(case) if symbolic else by_formulas(case)
+    texts = _micro(fast), _micro(plain), _micro(once)
+    found = (
+        Choice(
+            "ieee", f"tensor cores are no faster at {case}: predicted {texts[0]}, cuBLAS {texts[1]}"
+        ),
+        Choice(
+            FASTEST,
+            f"predicted {texts[0]}, cuBLAS {texts[1]}",
+            SCHEMES[FASTEST].fallback,
+            arch,
+            plain - fast,
+        ),
+        Choice(
+            DIRECT,
+            f"without packing, predicted {texts[2]}, cuBLAS {texts[1]}",
+            None,
+            arch,
+            plain - once,
+        ),
+    )
+    return found, first_least((SURE * plain, fast, once))[0]
+
+
+def seconds(case: Case) -> tuple[Any, Any, Any]:
+    """Predicted seconds of `fp16x3`, `ieee` and `tf32x3`."""
+    return fp16x3_time(case), sgemm_time(case), direct_time(case)
+
+
+def by_formulas(case: Case) -> tuple[float, float, float]:
+    """The same, faster where products of many sizes come."""
+    find = _formulas(case.capability, case.multiprocessors, case.k_major)
+    found: tuple[float, float, float] = find(case.m, case.n, case.k, case.batch)
+    return found
+
+
+@cache
+def _formulas(
+    capability: tuple[int, int] | None, multiprocessors: int, k_major: tuple[bool, bool]
+) -> Formulas:
+    def function(m: int, n: int, k: int, batch: int) -> tuple[Any, Any, Any]:
+        return seconds(Case(m, n, k, batch, capability, multiprocessors, k_major))
+
+    return Formulas(("m", "n", "k", "batch"), function)
+
+
+def _without_prediction(precision: str | None, case: Case) -> Choice | None:
+    """The tier if it is requested, or if only one can run."""
     check_precision(precision)
     obstacle, arch = _obstacle(case), case.arch or DEFAULT
     packed = {scheme for scheme in case.packed if scheme}
@@ -128,17 +191,7 @@ def choose(precision: str | None, case: Case) -> Choice:
             raise TierError(f"an operand is packed for {scheme!r}, which cannot run: {obstacle}")
         fallback = SCHEMES[scheme].fallback
         return Choice(scheme, "an operand is packed for it", fallback, arch)
-    if obstacle:
-        return Choice("ieee", obstacle)
-    fast, plain = fp16x3_time(case), sgemm_time(case)
-    once = direct_time(case)
-    if once < _SURE * plain and once < fast:
-        words = f"without packing, predicted {_micro(once)}, cuBLAS {_micro(plain)}"
-        return Choice(DIRECT, words, None, arch, plain - once)
-    words = f"predicted {_micro(fast)}, cuBLAS {_micro(plain)}"
-    if fast < _SURE * plain:
-        return Choice(FASTEST, words, SCHEMES[FASTEST].fallback, arch, plain - fast)
-    return Choice("ieee", f"tensor cores are no faster at {case}: {words}")
+    return Choice("ieee", obstacle) if obstacle else None
 
 
 def without_kernels(error: Exception) -> Choice:
@@ -190,7 +243,7 @@ def direct_time(case: Case) -> float:
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
     _, seconds = direct.least_seconds(*sizes, case.k_major, arch, case.multiprocessors)
-    time: float = arch.direct_call + seconds
+    time: float = seconds
     return time
 
 

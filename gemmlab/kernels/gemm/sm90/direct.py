@@ -12,8 +12,10 @@ Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 of k, it doe
 |---------------------------------------------------|--------------------------------------|
 | wait for its turn; start wgmma of chunk c; pass   | the other one's steps below          |
 | the turn                                          |                                      |
-| split its share of B of chunk c + 2               | the other one's wgmma keep the       |
-| add the chain of chunk c to the sums, in float32  | tensor cores busy                    |
+| store the sums of the tile before, if c is the    | the other one's wgmma keep the       |
+| first chunk of a tile                             | tensor cores busy                    |
+| split its share of B of chunk c + 2               |                                      |
+| add the chain of chunk c to the sums, in float32  |                                      |
 | split A of chunk c + 1                            |                                      |
 | start to copy chunk c + 1 + stages                |                                      |
 
@@ -23,45 +25,58 @@ the only barriers: whoever has its turn knows that the other has stored the part
 other data stay within a warp, which copies what it splits. A fence orders the stores of parts
 before wgmma, which reads through the async proxy.
 
+A block computes one tile after the other (`items`). The last chunks of a tile and the first ones of
+the next follow each other like any others, and sums are stored while wgmma of the next tile run.
+
 A and B may be in any order along k if it is the same. A thread loads four of k of a K-major A at
 once, which wgmma expects in four threads; B's parts follow that order (`transposes_k`).
 
 k may be divided among the blocks of a cluster, which add up their sums in order, and in slices,
 which `add_slices` adds up. So every run has the same bits.
 
-**Right for every input.** A tile is computed again in float32, by the same block, if an element is
-below 2^-101 but not 0, since its parts lose bits, or if a sum is infinite or NaN: an element is, or
-rounding to TF32 has overflowed, or the sum has.
+**Right for every input.** A warp's sums are not stored, and their tile is computed again in float32
+by the same block, when it has done all others, if an element is below 2^-101 but not 0, since its
+parts lose bits, or if a sum is infinite or NaN: an element is, or rounding to TF32 has overflowed,
+or the sum has.
 
-Limiter: the tensor cores, at half the rate of bfloat16, then the issue of instructions.
+Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
 
 from typing import NamedTuple
 
 import cutlass
-from cutlass import Boolean, Float32, Int32, Int64, TFloat32, Uint32, cute
+from cutlass import Boolean, Float32, Int32, Int64, TFloat32, Uint8, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels.gemm.sm90 import tf32
 from gemmlab.kernels.gemm.sm90.config import WARPGROUP
-from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
+from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS
+from gemmlab.kernels.gemm.sm90.items import (
+    Cursor,
+    Items,
+    Operand,
+    Result,
+    copy_next,
+    cursor_of,
+    side_of,
+    target_of,
+)
 from gemmlab.kernels.gemm.sm90.pack import magnitude
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.gemm.sm90.rescue import compute_tile
 from gemmlab.kernels.gemm.sm90.scheduling import pass_turn, wait_for_turn
-from gemmlab.kernels.gemm.sm90.shares import matrices, store_share
+from gemmlab.kernels.gemm.sm90.shares import store_sums, store_together
 from gemmlab.kernels.gemm.sm90.splitting import (
     LEAST,
     PARTS,
-    Side,
-    copy_share,
+    ROWS,
+    kept_pointer,
     parts_of,
     share_of_a,
     share_of_b,
     split_a,
     split_b,
     spots_of_a,
-    vector_of,
 )
 from gemmlab.kernels.signature import signatures
 
@@ -74,8 +89,8 @@ POINTERS = {
 
 STEPS = CHUNK // tf32.MMA_K  # wgmma per chunk and product
 PRODUCTS = ((0, 1), (1, 0), (0, 0))  # of parts: small ones first
-PADDING = 4  # words behind each line of the tile of sums: 16-byte accesses, few bank conflicts
 INFINITY = 0x7F800000  # float32 bits
+SMALLEST = Uint32((LEAST << 24) - 1)  # as `note` notes it
 
 
 @cute.jit
@@ -85,16 +100,14 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
 
 
 class Work(NamedTuple):
-    """What a thread works on."""
+    """What a thread works with."""
 
-    sides: tuple
-    shares: tuple  # what it copies of both
+    items: Items
+    shares: tuple  # what it copies of both operands
     spots: tuple  # where its elements of A begin in the staged tile
     parts: cute.Pointer  # (buffers × PARTS, block_n, CHUNK) of B
     staged: cute.Pointer  # per stage the tile of A, then of B
-    begin: Int32  # chunks
-    end: Int32
-    whole: Int32  # chunks of k that lie inside the matrices
+    flags: cute.Tensor  # (MOST_ITEMS + 1, warps): see `condemn`
     warp: Int32
     lane: Int32
 
@@ -108,111 +121,175 @@ def wrapped(index: Int32, size: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
-def copy_chunk(work: Work, chunk: Int32, stage: Int32, config: cutlass.Constexpr) -> None:
-    """Start to copy what this thread copies of a chunk, if there is one, as a group."""
-    if chunk < work.end:
-        tile = work.staged + stage * config.stage_words
-        for i in cutlass.range_constexpr(2):
-            copy_share(work.shares[i], work.sides[i], chunk, work.whole, tile)
-            tile = tile + config.block_m * CHUNK
-    cute.arch.cp_async_commit_group()
+def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
+    """Let float32 compute what a warp has of the block's item number `ordinal`."""
+    flags[ordinal, warp] = Uint8(1)
+    flags[MOST_ITEMS, 0] = Uint8(1)  # something is condemned
 
 
 @cute.jit
-def split_share_of_b(
-    least: cute.Tensor,
-    work: Work,
-    chunk: Int32,
-    stage: Int32,
-    buffer: Int32,
-    config: cutlass.Constexpr,
+def split_chunk_of_b(
+    work: Work, least: cute.Tensor, stage: Int32, buffer: Int32, config: cutlass.Constexpr
 ) -> None:
-    """Split this warp's share of B of a chunk, if there is one."""
-    if chunk < work.end and work.shares[1].active:
+    """Split this warp's share of a chunk of B."""
+    if work.shares[1].active:
         tile = work.staged + (stage * config.stage_words + config.block_m * CHUNK)
         parts = work.parts + buffer * (PARTS * config.block_n * CHUNK)
-        own = work.shares[1]
-        split_b(least, work.sides[1], tile, parts, own, work.warp, work.lane, config)
+        split_b(least, tile, parts, work.shares[1], work.warp, work.lane, config)
+
+
+@cute.jit
+def condemn_if_small(work: Work, least: cute.Tensor, at: tuple, config: cutlass.Constexpr) -> None:
+    """Let float32 compute the items of two chunks in a row if an element of either is too small.
+
+    at: the number of an item, the first of the two chunks, counted from that item's first, and an
+    item's chunks.
+    """
+    flags, (ordinal, chunk, each) = work.flags, at
+    if least[0] < SMALLEST:
+        for i in cutlass.range(2, unroll=1):
+            number = cutlass.min(ordinal + (chunk + i) // cutlass.max(each, 1), MOST_ITEMS - 1)
+            for warp in cutlass.range(config.warps, unroll=1):
+                condemn(flags, number, warp)
 
 
 @cute.jit
 def prepare_next(
-    least: cute.Tensor,
-    fragments: list,
     sums: cute.Tensor,
     chain: cute.Tensor,
+    fragments: list,
     work: Work,
-    at: tuple,
+    cursor: Cursor,
+    left: Int32,
+    following: tuple,
+    places: tuple,
+    begins: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """What a warpgroup does while tensor cores compute. at: their chunk, its stage and buffer."""
-    chunk, stage, buffer = at
+    """What a warpgroup does while tensor cores compute a chunk, with the chunks behind it.
+
+    left: their number. following: the next one, as in `condemn_if_small`.
+    places: stage and buffer of the chunk that is computed. begins: whether it is an item's first.
+    """
+    stage, buffer = places
     cute.arch.cp_async_wait_group(config.stages - 2)
     cute.arch.sync_warp()
     ahead = wrapped(stage + 2, config.stages), wrapped(buffer + 2, config.buffers)
-    split_share_of_b(least, work, chunk + 2, *ahead, config)
+    least = cute.make_rmem_tensor(1, Uint32)
+    least.fill(0xFFFFFFFF)
+    if left > 1:
+        split_chunk_of_b(work, least, *ahead, config)
     warpgroup.wait_group(0)
     for i in cutlass.range_constexpr(cute.size(sums)):
-        sums[i] += chain[i]
-    following = wrapped(stage + 1, config.stages)
-    if chunk + 1 < work.end:
-        tile = work.staged + following * config.stage_words
-        split_a(least, fragments, work.sides[0], tile, work.spots)
+        sums[i] = chain[i] if begins else sums[i] + chain[i]
+    tile = work.staged + wrapped(stage + 1, config.stages) * config.stage_words
+    if left > 0:
+        split_a(least, fragments, config.a_major, tile, work.spots)
+        condemn_if_small(work, least, following, config)
     cute.arch.fence_view_async_shared()
     cute.arch.sync_warp()
-    copy_chunk(work, chunk + 1 + config.stages, following, config)
+    copy_next(cursor, work.items, work.shares, tile, config)
 
 
 @cute.jit
-def multiply_chunks(
-    sums: cute.Tensor, mma: cute.TiledMma, work: Work, config: cutlass.Constexpr
-) -> Boolean:
-    """Form the thread's sums; return whether float32 must compute the tile instead."""
-    group = work.warp // 4
+def is_sound(sums: cute.Tensor, work: Work, ordinal: Int32) -> Boolean:
+    """Whether the warp's sums of an item are right; condemns them if they are not finite."""
+    flags, warp = work.flags, work.warp
+    spoiled = Boolean(False)
+    for i in cutlass.range_constexpr(cute.size(sums)):
+        spoiled = spoiled or magnitude(sums[i]) >= INFINITY
+    if spoiled:
+        condemn(flags, ordinal, warp)
+    cute.arch.sync_warp()
+    return flags[ordinal, warp] == 0
+
+
+@cute.jit
+def store_item(
+    sums: cute.Tensor, work: Work, ordinal: Int32, result: Result, config: cutlass.Constexpr
+) -> None:
+    """Store this thread's sums of an item."""
+    items = work.items
+    corner, mC, mD = target_of(items, items.first + ordinal * items.step, result)
+    row = work.warp * ROWS + work.lane // 4
+    corner = corner[0] + row, corner[1] + work.lane % 4 * 4
+    store_sums(sums, corner, mC, mD, result.factors, config)
+
+
+@cute.jit
+def store_if_sound(
+    sums: cute.Tensor, work: Work, ordinal: Int32, result: Result, config: cutlass.Constexpr
+) -> None:
+    if is_sound(sums, work, ordinal):
+        store_item(sums, work, ordinal, result, config)
+
+
+@cute.jit
+def multiply_items(
+    sums: cute.Tensor, mma: cute.TiledMma, work: Work, result: Result, config: cutlass.Constexpr
+) -> Int32:
+    """Compute all items of the block; return their number.
+
+    All but the last are stored, except what is condemned. `sums` are those of the last one.
+    """
+    items, group = work.items, work.warp // 4
     own = mma.get_slice(group * WARPGROUP)
     rB = mma.make_fragment_B(own.partition_B(parts_of(work.parts, config)))
     chain = cute.make_rmem_tensor(sums.layout, Float32)
     shape = ((1, 2, 2), 1, STEPS)
     fragments = [cute.make_rmem_tensor(shape, TFloat32) for _ in range(PARTS)]
-    sums.fill(0.0)
-    chain.fill(0.0)
-    least = cute.make_rmem_tensor(1, Uint32)
-    least.fill(0xFFFFFFFF)
+    for registers in (sums, chain):
+        registers.fill(0.0)
+    each = items.chunks[1] - items.chunks[0]
+    count = cute.ceil_div(items.end - items.first, items.step)
+    total = count * each
+    cursor = cursor_of(items, work.shares)
+    pdl_wait()
     for i in cutlass.range(config.stages, unroll=1):
-        copy_chunk(work, work.begin + i, i, config)
+        copy_next(cursor, items, work.shares, work.staged + i * config.stage_words, config)
     cute.arch.cp_async_wait_group(config.stages - 1)
     cute.arch.sync_warp()
-    split_share_of_b(least, work, work.begin, Int32(0), Int32(0), config)
-    before = work.begin - 1, Int32(config.stages - 1), Int32(config.buffers - 1)
-    prepare_next(least, fragments, sums, chain, work, before, config)
+    begin, rest = (Int32(0), Int32(0), each), (sums, chain, fragments, work, cursor)
+    least = cute.make_rmem_tensor(1, Uint32)
+    least.fill(0xFFFFFFFF)
+    if total > 0:
+        split_chunk_of_b(work, least, Int32(0), Int32(0), config)
+        condemn_if_small(work, least, begin, config)
+    before = Int32(config.stages - 1), Int32(config.buffers - 1)
+    prepare_next(*rest, total, begin, before, True, config)
     if group == 1:
         pass_turn(group, config.groups)
-    stage, buffer = Int32(0), Int32(0)
-    for chunk in cutlass.range(work.begin, work.end, unroll=1):
-        if cutlass.const_expr(config.groups > 1):
-            wait_for_turn(group)
-        else:
-            cute.arch.sync_threads()
-        warpgroup.fence()
-        for i in cutlass.range_constexpr(len(PRODUCTS)):
-            part_a, part_b = PRODUCTS[i]
-            for kk in cutlass.range_constexpr(STEPS):
-                mma.set(warpgroup.Field.ACCUMULATE, i > 0 or kk > 0)
-                rA = fragments[part_a][None, None, kk]
-                cute.gemm(mma, chain, rA, rB[None, None, kk, buffer * PARTS + part_b], chain)
-        warpgroup.commit_group()
-        if cutlass.const_expr(config.groups > 1):
-            pass_turn(group, config.groups)
-        prepare_next(least, fragments, sums, chain, work, (chunk, stage, buffer), config)
-        stage = wrapped(stage + 1, config.stages)
-        buffer = wrapped(buffer + 1, config.buffers)
+    stage, buffer, left = Int32(0), Int32(0), total
+    for ordinal in cutlass.range(cutlass.min(count, total), unroll=1):
+        # Its first chunk begins the sums; then come the others.
+        for others in cutlass.range_constexpr(2):
+            for chunk in cutlass.range(others, each if others else 1, unroll=1):
+                if cutlass.const_expr(config.groups > 1):
+                    wait_for_turn(group)
+                else:
+                    cute.arch.sync_threads()
+                warpgroup.fence()
+                for x in cutlass.range_constexpr(len(PRODUCTS)):
+                    part_a, part_b = PRODUCTS[x]
+                    for kk in cutlass.range_constexpr(STEPS):
+                        mma.set(warpgroup.Field.ACCUMULATE, x > 0 or kk > 0)
+                        rA = fragments[part_a][None, None, kk]
+                        part = rB[None, None, kk, buffer * PARTS + part_b]
+                        cute.gemm(mma, chain, rA, part, chain)
+                warpgroup.commit_group()
+                if cutlass.const_expr(config.groups > 1):
+                    pass_turn(group, config.groups)
+                if ordinal > 0 and cutlass.const_expr(not others):
+                    store_if_sound(sums, work, ordinal - 1, result, config)
+                left -= 1
+                following = ordinal, chunk + 1, each
+                prepare_next(*rest, left, following, (stage, buffer), not others, config)
+                stage = wrapped(stage + 1, config.stages)
+                buffer = wrapped(buffer + 1, config.buffers)
     if group == 0 and cutlass.const_expr(config.groups > 1):
         wait_for_turn(group)  # completes the phase that the other warpgroup's last pass began
     cute.arch.cp_async_wait_group(0)
-    bad = least[0] < Uint32((LEAST << 24) - 1)
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        bad = bad or magnitude(sums[i]) >= INFINITY
-    return bad
+    return count
 
 
 @cute.kernel
@@ -239,77 +316,60 @@ def kernel(
     beta: Float32,
     splits: Int32,
     slices: Int32,
+    items: Int32,
     config: cutlass.Constexpr,
 ):
     BM, BN = config.block_m, config.block_n
     thread, _, _ = cute.arch.thread_idx()
-    bx, by, _ = cute.arch.block_idx()
-    rank, tile = bx % splits, bx // splits
-    item, piece = by // slices, by % slices
-    rows = cute.ceil_div(m, BM)
-    smem = cute.arch.get_dyn_smem(TFloat32, 1024)
-    floats = cute.recast_ptr(smem, dtype=Float32)
-    sides = []
-    for pointer, ld, step, major, size, extent, tile_at, mixed in (
-        (a, lda, batch_a, config.a_major, BM, m, tile % rows, False),
-        (b, ldb, batch_b, config.b_major, BN, n, tile // rows, config.b_major != "k"),
-    ):
-        shape = (extent, k) if major == "k" else (k, extent)
-        start = pointer + item * step
-        matrix = cute.make_tensor(start, cute.make_layout(shape, stride=(ld, 1)))
-        sides.append(Side(matrix, major, size, tile_at * size, mixed))
-    sides = tuple(sides)
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
     warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
-    shares = share_of_a(sides[0], warp, lane), share_of_b(sides[1], warp, lane, config)
-    flag = cute.make_tensor(cute.arch.alloc_smem(Int32, 1, 16), cute.make_layout(1))
-    if thread == 0:
-        flag[0] = Int32(0)
-    pdl_wait()
+    smem = kept_pointer(cute.arch.get_dyn_smem(TFloat32, 1024))
+    floats = cute.recast_ptr(smem, dtype=Float32)
+    shape = cute.make_layout((MOST_ITEMS + 1, config.warps), stride=(config.warps, 1))
+    flags = cute.make_tensor(cute.arch.alloc_smem(Uint8, cute.size(shape), 16), shape)
+    for i in cutlass.range(thread, cute.size(shape), config.threads, unroll=1):
+        flags[i // config.warps, i % config.warps] = Uint8(0)
+    cute.arch.sync_threads()
+    first, rank, step = bx // splits, bx % splits, blocks // splits
+    tiles = cute.ceil_div(m, BM), cute.ceil_div(n, BN)
+    piece = first // (tiles[0] * tiles[1]) % slices  # a block has one item if there are slices
     chunks = cute.ceil_div(k, CHUNK)
     each = cute.ceil_div(chunks, splits * slices)
     begin = cutlass.min((piece * splits + rank) * each, chunks)
     end = cutlass.min(begin + each, chunks)
+    operands = (
+        Operand(a, lda, batch_a, m, config.a_major, BM),
+        Operand(b, ldb, batch_b, n, config.b_major, BN),
+    )
+    own = Items(operands, tiles, slices, first, step, items, (begin, end), k)
+    shares = share_of_a(lda, warp, lane, config), share_of_b(ldb, warp, lane, config)
+    spots, staged = spots_of_a(config.a_major, warp, lane), floats + config.part_bytes // 4
+    work = Work(own, shares, spots, smem, staged, flags, warp, lane)
+    strides = (row_c, column_c), (row_d, column_d)
+    result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
     mma = tiled_mma(config)
-    coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
     sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
-    staged = floats + config.part_bytes // 4
-    spots = spots_of_a(sides[0], warp, lane)
-    work = Work(sides, shares, spots, smem, staged, begin, end, k // CHUNK, warp, lane)
-    bad = multiply_chunks(sums, mma, work, config)
-    if bad:
-        flag[0] = Int32(1)
+    count = multiply_items(sums, mma, work, result, config)
+    last = count - 1
+    is_sound(sums, work, last)
     cute.arch.sync_threads()
-    if flag[0] != 0:
-        ends = begin * CHUNK, cutlass.min(end * CHUNK, k)
-        compute_tile(sums, coords, floats, sides, ends, config)
-    # C is contiguous along n or along m, and so is the tile that it is stored from.
-    along_n = column_c == 1
-    strides = Int32(BN + PADDING), Int32(1)
-    if not along_n:
-        strides = Int32(1), Int32(BM + PADDING)
-    tile_sums = cute.make_tensor(floats, cute.make_layout((BM, BN), stride=strides))
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        row, col = coords[i]
-        tile_sums[vector_of(row, sides[0]), vector_of(col, sides[1])] = sums[i]
-    cute.arch.sync_threads()
+    coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
+    ends = begin * CHUNK, cutlass.min(end * CHUNK, k)
+    rounds = count if flags[MOST_ITEMS, 0] != 0 else 1
+    for i in cutlass.range(rounds, unroll=1):
+        condemned = Uint8(0)
+        for other in cutlass.range(config.warps, unroll=1):
+            condemned = condemned | flags[last - i, other]
+        if condemned != 0:
+            item = first + (last - i) * step
+            sides = side_of(own, item, 0), side_of(own, item, 1)
+            compute_tile(sums, coords, floats, sides, ends, config)
+        if splits == 1 and (i == 0 or flags[last - i, warp] != 0):
+            store_item(sums, work, last - i, result, config)
     if splits > 1:
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-    origins = sides[0].origin, sides[1].origin
-    starts = c + item * batch_c + piece * slice_c, d + item * batch_d
-    rest = rank, splits, (alpha, beta), config
-    if along_n:
-        layouts = (row_c, column_c), (row_d, column_d)
-        mC, mD = matrices(starts, (m, n), layouts)
-        store_share(floats, BN + PADDING, (BM, BN), origins, mC, mD, *rest)
-    else:
-        layouts = (column_c, row_c), (column_d, row_d)
-        mC, mD = matrices(starts, (n, m), layouts)
-        store_share(floats, BM + PADDING, (BN, BM), origins[::-1], mC, mD, *rest)
-    # A block must not exit while others of its cluster read its sums.
-    if splits > 1:
-        cute.arch.cluster_arrive_relaxed()
-        cute.arch.cluster_wait()
+        corner, mC, mD = target_of(own, first, result)
+        store_together(sums, coords, floats, corner, mC, mD, (rank, splits), result.factors, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

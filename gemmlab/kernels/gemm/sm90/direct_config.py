@@ -8,6 +8,7 @@ from gemmlab.kernels.common import MAX_SMEM, require
 from gemmlab.kernels.gemm.sm90.config import MMA_M, WARPGROUP
 
 CHUNK = 32  # of k, which a warpgroup multiplies in one turn
+MOST_ITEMS = 63  # tiles that a block computes one after the other
 
 
 @dataclass(frozen=True)

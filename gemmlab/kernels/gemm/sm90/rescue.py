@@ -42,7 +42,8 @@ def compute_tile(
                 line, kk = i % side.size, i // side.size
                 value = Float32(0)
                 if k0 + kk < ends[1]:
-                    value = element_of(side, vector_of(line, side), k0 + kk)
+                    vector = vector_of(line, BN) if cutlass.const_expr(tile is sB) else line
+                    value = element_of(side, vector, k0 + kk)
                 tile[line, kk] = value
         cute.arch.sync_threads()
         for kk in cutlass.range(DEPTH, unroll=1):

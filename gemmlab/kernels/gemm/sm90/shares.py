@@ -4,6 +4,9 @@ import cutlass
 from cutlass import Float32, Int32, cute
 
 from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.splitting import vector_of
+
+PADDING = 4  # words behind each line of the tile of sums: 16-byte accesses, few bank conflicts
 
 
 @cute.jit
@@ -41,6 +44,86 @@ def finish_four(
             sums[e] += beta * mD[row, col + e]
     wide = simt.allows_quads(mC.iterator, mC.stride[0]) and inside and col + 4 <= mC.shape[1]
     simt.store_four(mC, row, col, sums, 1, wide)
+
+
+@cute.jit
+def store_sums(
+    sums: cute.Tensor,
+    corner: tuple,
+    mC: cute.Tensor,
+    mD: cute.Tensor,
+    factors: tuple,
+    config: cutlass.Constexpr,
+) -> None:
+    """Store a thread's sums to C. corner: its first row and column; see `splitting.vector_of`."""
+    quarter = config.block_n // 32
+    row, col = corner
+    alpha, beta = factors
+    wide = mC.stride[1] == 1 and simt.allows_quads(mC.iterator, mC.stride[0])
+    wide = wide and row + 8 < mC.shape[0] and col + (config.block_n - 12) <= mC.shape[1]
+    if wide:
+        for i in cutlass.range_constexpr(4 * quarter):
+            e, r, j = i % 2, i // 2 % 2, i // 4
+            at, four = (row + 8 * r, col + (2 * j + e) * 16), cute.make_rmem_tensor(4, Float32)
+            for q in cutlass.range_constexpr(4):
+                four[q] = alpha * sums[(e, r, j + q * quarter), 0, 0]
+            if beta != 0:
+                for q in cutlass.range_constexpr(4):
+                    four[q] += beta * mD[at[0], at[1] + q]
+            simt.quad(mC, at).store(four.load())
+    else:
+        for i in cutlass.range_constexpr(cute.size(sums)):
+            e, r, j, q = i % 2, i // 2 % 2, i // 4 % quarter, i // 4 // quarter
+            at = row + 8 * r, col + (2 * j + e) * 16 + q
+            if at[0] < mC.shape[0] and at[1] < mC.shape[1]:
+                value = alpha * sums[i]
+                if beta != 0:
+                    value += beta * mD[at]
+                mC[at] = value
+
+
+@cute.jit
+def store_together(
+    sums: cute.Tensor,
+    coords: cute.Tensor,
+    tile: cute.Pointer,
+    corner: tuple,
+    mC: cute.Tensor,
+    mD: cute.Tensor,
+    place: tuple,
+    factors: tuple,
+    config: cutlass.Constexpr,
+) -> None:
+    """Add the sums of the blocks of a cluster, which divide the tile and store a share each.
+
+    coords: of the sums in the tile. place: the block's rank, and the number of blocks.
+    """
+    BM, BN = config.block_m, config.block_n
+    along_n = mC.stride[1] == 1  # C is contiguous along n or along m, and so is the tile
+    strides = Int32(BN + PADDING), Int32(1)
+    if not along_n:
+        strides = Int32(1), Int32(BM + PADDING)
+    tile_sums = cute.make_tensor(tile, cute.make_layout((BM, BN), stride=strides))
+    for i in cutlass.range_constexpr(cute.size(sums)):
+        row, col = coords[i]
+        tile_sums[row, vector_of(col, BN)] = sums[i]
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    rest = *place, factors, config
+    if along_n:
+        store_share(tile, BN + PADDING, (BM, BN), corner, mC, mD, *rest)
+    else:
+        flipped = (transposed(mC), transposed(mD))
+        store_share(tile, BM + PADDING, (BN, BM), corner[::-1], *flipped, *rest)
+    # A block must not exit while others of its cluster read its sums.
+    cute.arch.cluster_arrive_relaxed()
+    cute.arch.cluster_wait()
+
+
+@cute.jit
+def transposed(matrix: cute.Tensor) -> cute.Tensor:
+    layout = cute.make_layout(matrix.shape[::-1], stride=matrix.stride[::-1])
+    return cute.make_tensor(matrix.iterator, layout)
 
 
 @cute.jit

@@ -23,29 +23,25 @@ LEAST = 127 - 101  # exponent, biased
 
 
 class Side(NamedTuple):
-    """An operand as one block sees it."""
+    """An operand as one tile sees it."""
 
     matrix: cute.Tensor  # (vectors, k), or (k, vectors) if MN-major
     major: str
     size: int  # vectors per tile
     origin: Int32  # the tile's first vector
-    mixed: bool  # lines of its parts are in another order than its vectors; see `vector_of`
 
 
 class Share(NamedTuple):
-    """What one thread copies of an operand, four times four elements of each chunk.
+    """What one thread copies of each chunk of an operand: four times four elements."""
 
-    The address computations of a chunk are as few as can be: everything else is done once.
-    """
-
-    at: tuple  # line and element of its first four in the matrix, in the first chunk
-    steps: tuple  # lines and elements to its next four
-    first: Int64  # address of its first four
-    step: Int64  # bytes
+    along: Int32  # its first vector in the tile
+    depth: Int32  # and k in the chunk
+    span: tuple  # the first of the warp's vectors in the tile, and their number
     advance: Int64  # bytes to the next chunk
-    inside: Boolean  # its vectors are inside the matrix, and aligned for 128-bit copies
+    steps: tuple  # lines and elements to its next four
+    step: Int64  # bytes
     target: Int32  # words in the staged tile
-    target_step: int  # words
+    target_step: int
     active: Boolean  # whether the thread copies anything
 
 
@@ -59,90 +55,43 @@ def kept(value: Int32) -> Int32:
 
 
 @cute.jit
-def kept_address(value: Int64) -> Int64:
-    low, high = kept(Int32(value & 0xFFFFFFFF)), kept(Int32(value >> 32))
-    return Int64(high) << 32 | Int64(Uint32(low))
+def kept_pointer(pointer: cute.Pointer) -> cute.Pointer:
+    """A pointer to shared memory, aligned to 1024 bytes."""
+    address = kept(Int32(pointer.toint()))
+    return cute.make_ptr(pointer.value_type, address, pointer.memspace, assumed_align=1024)
 
 
 @cute.jit
-def share(
-    side: Side,
-    at: tuple,
-    steps: tuple,
-    span: tuple,
-    target: Int32,
-    target_step: cutlass.Constexpr,
-    active: Boolean,
-) -> Share:
-    """span: the first of the warp's vectors, and their number."""
-    matrix, k_major = side.matrix, side.major == "k"
-    ld = matrix.stride[0]
-    vectors = matrix.shape[0] if k_major else matrix.shape[1]
-    inside = simt.allows_quads(matrix.iterator, ld) and span[0] + span[1] <= vectors
-    first = kept_address((matrix.iterator + cute.crd2idx(at, matrix.layout)).toint())
-    step = 4 * (steps[0] * ld + steps[1])
-    advance = Int64(4 * CHUNK) if cutlass.const_expr(k_major) else 4 * CHUNK * ld
-    return Share(at, steps, first, step, advance, inside, kept(target), target_step, active)
-
-
-@cute.jit
-def share_of_a(side: Side, warp: Int32, lane: Int32) -> Share:
+def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
     """Of this warp's rows. Lines are permuted so that `split_a` reads from different banks."""
-    first = side.origin + warp * ROWS
-    if cutlass.const_expr(side.major == "k"):
+    if cutlass.const_expr(config.a_major == "k"):
         row, k = lane // 8, lane % 8 * 4
-        at, steps = (first + row, k), (4, 0)
+        steps, advance = (4, 0), Int64(4 * CHUNK)
         target, target_step = row * CHUNK + (k ^ (row & 1) * 16), 4 * CHUNK
     else:
         row, k = lane % 4 * 4, lane // 4
-        at, steps = (k, first + row), (8, 0)
+        steps, advance = (8, 0), 4 * CHUNK * ld
         target, target_step = k * ROWS + (row ^ (k & 2) * 4), 8 * ROWS
-    target += warp * (ROWS * CHUNK)
-    return share(side, at, steps, (first, ROWS), target, target_step, Boolean(True))
+    first, target = warp * ROWS, kept(target + warp * (ROWS * CHUNK))
+    own, step = (first + row, k), 4 * steps[0] * ld
+    return Share(*own, (first, ROWS), advance, steps, step, target, target_step, Boolean(True))
 
 
 @cute.jit
-def share_of_b(side: Side, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
+def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
     """Of this warp's job, if it has one."""
     job, active = job_of(warp, config)
-    vector, k = corner_of(job, side.major)
-    along, depth = place(lane, side.major)
-    if cutlass.const_expr(side.major == "k"):
-        at, steps, vectors = (side.origin + vector + along, k + depth), (0, 4), 16
+    k_major = config.b_major == "k"
+    vector, k = corner_of(job, config.b_major)
+    along, depth = place(lane, config.b_major)
+    if cutlass.const_expr(k_major):
+        steps, vectors, advance = (0, 4), 24, Int64(4 * CHUNK)
     else:
         first, step = (depth, 4) if config.transposes_k else (depth * 4, 1)
-        at, steps, vectors = (k + first, side.origin + vector + along), (step, 0), 32
-    target = (job * 128 + lane) * 4  # the lanes' fours lie side by side
-    return share(side, at, steps, (side.origin + vector, vectors), target, 128, active)
-
-
-@cute.jit
-def copy_share(
-    own: Share, side: Side, chunk: Int32, whole_chunks: Int32, staged: cute.Pointer
-) -> None:
-    """Start to copy a share of a chunk to the tile at `staged`; zeros outside the matrix."""
-    target = staged + own.target
-    if own.active and own.inside and chunk < whole_chunks:
-        for i in cutlass.range_constexpr(4):
-            address = own.first + chunk * own.advance + i * own.step
-            source = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=16)
-            spot, four = aligned(target, i * own.target_step), cute.make_layout(4)
-            source, spot = cute.make_tensor(source, four), cute.make_tensor(spot, four)
-            simt.copy_async(source, spot, True, False)
-    elif own.active:
-        one, k0, matrix = cute.make_layout(1), chunk * CHUNK, side.matrix
-        for i in cutlass.range_constexpr(4):
-            line, along = own.at[0] + i * own.steps[0], own.at[1] + i * own.steps[1]
-            if cutlass.const_expr(side.major == "k"):
-                along += k0
-            else:
-                line += k0
-            for e in cutlass.range_constexpr(4):
-                valid = line < matrix.shape[0] and along + e < matrix.shape[1]
-                source = matrix.iterator + cute.crd2idx((line, along + e), matrix.layout)
-                source = cute.make_tensor(source, one)
-                spot = cute.make_tensor(target + (i * own.target_step + e), one)
-                simt.copy_async(source, spot, valid, True)
+        depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
+    target = kept((job * 128 + lane) * 4)  # the lanes' fours lie side by side
+    own, step = (vector + along, k + depth), 4 * (steps[0] * ld + steps[1])
+    return Share(*own, (vector, vectors), advance, steps, step, target, 128, active)
 
 
 @cute.jit
@@ -166,13 +115,13 @@ def large_part(value: Float32) -> Float32:
 
 
 @cute.jit
-def spots_of_a(side: Side, warp: Int32, lane: Int32) -> tuple:
+def spots_of_a(major: cutlass.Constexpr, warp: Int32, lane: Int32) -> tuple:
     """Where a thread's elements of the staged tile of A begin: in either 16 of k, or 8 of rows.
 
     Of two rows, it has four of each 16 of k: k and k + 4 of one step of wgmma, then of the next.
     """
     row, t, first = lane // 4, lane % 4, warp * (ROWS * CHUNK)
-    if cutlass.const_expr(side.major == "k"):
+    if cutlass.const_expr(major == "k"):
         spots = [row * CHUNK + ((k + t * 4) ^ (row & 1) * 16) for k in (0, 16)]
     else:
         spots = [t * ROWS + (row + r ^ (t & 2) * 4) for r in (0, 8)]
@@ -183,7 +132,7 @@ def spots_of_a(side: Side, warp: Int32, lane: Int32) -> tuple:
 def split_a(
     least: cute.Tensor,
     fragments: list,
-    side: Side,
+    major: cutlass.Constexpr,
     staged: cute.Pointer,
     spots: tuple,
 ) -> None:
@@ -193,7 +142,7 @@ def split_a(
     for j in cutlass.range_constexpr(2 * CHUNK // 16):
         r, k = j % 2, j // 2 * 16
         four = cute.make_rmem_tensor(4, Float32)
-        if cutlass.const_expr(side.major == "k"):
+        if cutlass.const_expr(major == "k"):
             spot = aligned(staged, spots[k // 16] + 8 * CHUNK * r)
             four.store(cute.make_tensor(spot, cute.make_layout(4)).load())
         else:
@@ -214,19 +163,26 @@ def job_of(warp: Int32, config: Any) -> tuple:
 
 
 def place(lane: Int32, major: str) -> tuple:
-    """The lane's first vector in a job, and its first k."""
-    return (lane >> 1, (lane & 1) * 16) if major == "k" else ((lane & 7) * 4, (lane >> 3))
+    """The lane's first vector in a job, and its first k.
+
+    Eight lanes in a row store their parts on lines whose numbers differ modulo 8, or on the halves
+    of four such lines: in different banks.
+    """
+    if major == "k":
+        return (lane >> 1 & 1) * 16 + (lane >> 2 & 1) * 4 + (lane >> 3), (lane & 1) * 16
+    return (lane & 7) * 4, lane >> 3
 
 
 def corner_of(job: Int32, major: str) -> tuple:
     """The first vector and k of a job in the tile."""
-    return (job * 16, Int32(0)) if major == "k" else (job // 2 * 32, job % 2 * 16)
+    if major == "k":
+        return job // 2 * 32 + job % 2 * 8, Int32(0)
+    return job // 2 * 32, job % 2 * 16
 
 
 @cute.jit
 def split_b(
     least: cute.Tensor,
-    side: Side,
     staged: cute.Pointer,
     parts: cute.Pointer,
     own: Share,
@@ -235,22 +191,24 @@ def split_b(
     config: cutlass.Constexpr,
 ) -> None:
     """Split this warp's job; store its parts of (PARTS, size, CHUNK)."""
-    along, depth = place(lane, side.major)
+    major, size = config.b_major, config.block_n
+    along, depth = place(lane, major)
     job, _ = job_of(warp, config)
-    vector, k = corner_of(job, side.major)
+    vector, k = corner_of(job, major)
     elements = cute.make_rmem_tensor((4, 4), Float32)
     for i in cutlass.range_constexpr(4):
         four = aligned(staged, own.target + i * own.target_step)
         elements[None, i].store(cute.make_tensor(four, cute.make_layout(4)).load())
     for v in cutlass.range_constexpr(4):
-        if cutlass.const_expr(side.major == "k"):
+        if cutlass.const_expr(major == "k"):
             # Of 16 of k of one vector, those at positions 4v to 4v + 3.
             order = [(v, e) if config.transposes_k else (e, v) for e in range(4)]
-            store_parts(least, elements, order, vector + along, depth + 4 * v, side, parts)
+            line = line_of(vector + along, size)
+            store_parts(least, elements, order, line, depth + 4 * v, size, parts)
         else:
             order = [(v, e) for e in range(4)]
-            line = v * (side.size // 4) + (vector + along >> 2)
-            store_parts(least, elements, order, line, k + depth * 4, side, parts)
+            line = line_of(vector + along, size) + v * (size // 4)
+            store_parts(least, elements, order, line, k + depth * 4, size, parts)
 
 
 @cute.jit
@@ -260,7 +218,7 @@ def store_parts(
     order: list,
     line: Int32,
     k: Int32,
-    side: Side,
+    size: cutlass.Constexpr,
     parts: cute.Pointer,
 ) -> None:
     """Split four elements and store them on a line from position `k` on."""
@@ -274,18 +232,25 @@ def store_parts(
     # 128-byte lines, whose 16-byte pieces are permuted as wgmma expects.
     spot = line * CHUNK + (k ^ ((line & 7) * 4))
     for part in cutlass.range_constexpr(PARTS):
-        target = aligned(cute.recast_ptr(parts, dtype=Float32), part * side.size * CHUNK + spot)
+        target = aligned(cute.recast_ptr(parts, dtype=Float32), part * size * CHUNK + spot)
         four = low if cutlass.const_expr(part) else high
         cute.make_tensor(target, cute.make_layout(4)).store(four.load())
 
 
-@cute.jit
-def vector_of(line: Int32, side: Side) -> Int32:
-    """The vector of a line of C. If B is MN-major, lanes hold every fourth column of its parts."""
-    vector = line
-    if cutlass.const_expr(side.mixed):
-        vector = line % (side.size // 4) * 4 + line // (side.size // 4)
-    return vector
+def line_of(vector: Any, size: int) -> Any:
+    """The line of B's parts that holds a vector of the tile; see `vector_of`."""
+    u, q = vector >> 2, vector & 3
+    return q * (size // 4) + (u & -8) + (u & 3) * 2 + (u >> 2 & 1)
+
+
+def vector_of(line: Any, size: int) -> Any:
+    """The vector of a line of B's parts.
+
+    Lines are ordered so that a thread's sums are those of four neighbors in C, and those of the
+    four threads that share a row lie side by side.
+    """
+    p, q = line % (size // 4), line // (size // 4)
+    return (p & -8) * 4 + (p & 1) * 16 + (p >> 1 & 3) * 4 + q
 
 
 @cute.jit
