@@ -117,10 +117,10 @@ class Source:
 class Model:
     """A GPU as the model knows it.
 
-    is_proven: whether predictions were compared with records. interval: the range of measured over
-    predicted times of four in five records to which nothing was fitted; None if not proven, or if
-    the GPU is changed.
-    what_if: names of WHAT_IFS, changes that no such GPU or kernel has.
+    is_proven: whether predictions were compared with records of such a GPU, not of one with another
+    size or clock, or a change. interval: the range of measured over predicted times of four in five
+    records to which nothing was fitted; None if not proven. what_if: names of WHAT_IFS, changes
+    that no such GPU or kernel has.
     """
 
     gpu: Gpu
@@ -180,9 +180,9 @@ def model(
             raise UnknownNameError(f"no change {change!r}; changes: {', '.join(WHAT_IFS)}")
         factors = WHAT_IFS[change].items()
         parameters = replace(parameters, **{k: getattr(parameters, k) * x for k, x in factors})
-    is_changed = sms is not None or clock_ghz is not None or what_if
-    interval = tuple(file["interval"]) if file["interval"] and not is_changed else None
-    return Model(gpu, parameters, sources, bool(file["is_proven"]), interval, tuple(what_if))
+    is_proven = bool(file["is_proven"]) and sms is None and clock_ghz is None and not what_if
+    interval = tuple(file["interval"]) if is_proven else None
+    return Model(gpu, parameters, sources, is_proven, interval, tuple(what_if))
 
 
 @cache
