@@ -57,7 +57,7 @@ def multiply(a: np.ndarray, b: np.ndarray, choice: Choice, majors: tuple[bool, b
     ("tier", "fallback", "majors", "first"),
     [
         ("fp16x3", "bf16x6", (True, False), 1e10),  # the wide row and column: all in bfloat16
-        ("bf16x6", None, (False, True), 1.0),
+        ("fp16x3", None, (False, True), 1.0),
     ],
 )
 @pytest.mark.slow
