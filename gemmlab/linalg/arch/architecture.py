@@ -56,6 +56,8 @@ class Architecture:
     direct_bytes: float
     direct_fill: float
     direct_stream: float
+    # The share by which a product takes longer for each matrix with lines of other than 16 bytes.
+    direct_unaligned: float
 
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair

@@ -38,28 +38,29 @@ SM90 = Architecture(
     # Fitted to 50 shapes with every tile and division of k, on an H100 (`gemmlab docs matmul`;
     # record `benchmarks/h100/direct.json`); so is SGEMM.
     direct=(
-        DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.42e-6, 1.42e-6, 5.39e-6, 1.95e-6),
-        DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.927e-6, 0.927e-6, 3.56e-6, 1.63e-6),
+        DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.42e-6, 1.42e-6, 5.71e-6, 2.34e-6),
+        DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.921e-6, 0.921e-6, 3.7e-6, 1.59e-6),
         DirectTile(
-            DirectConfig(block_m=64, block_n=64, min_blocks=2), 2, 0.869e-6, 0.5e-6, 2.93e-6, 1e-6
+            DirectConfig(block_m=64, block_n=64, min_blocks=2), 2, 1.03e-6, 0.485e-6, 3e-6, 1.1e-6
         ),
         DirectTile(
             DirectConfig(block_m=64, block_n=32, min_blocks=3),
             3,
-            0.961e-6,
-            0.352e-6,
-            2.16e-6,
-            1.74e-6,
+            1.02e-6,
+            0.32e-6,
+            1.95e-6,
+            1.73e-6,
         ),
     ),
     clusters_at_once={1: 132, 2: 66, 4: 30},
-    direct_start=0.0642e-6,
-    direct_join=1.42e-6,
+    direct_start=0.31e-6,
+    direct_join=1.06e-6,
     direct_add=0.415e-6,
-    direct_add_bytes=1.23e12,
-    direct_bytes=1.77e12,
-    direct_fill=16.5e-6,
+    direct_add_bytes=1.15e12,
+    direct_bytes=1.75e12,
+    direct_fill=18.2e-6,
     direct_stream=2.97e12,
+    direct_unaligned=0.5,  # 60 shapes drawn at random, on an H100
     # Fitted to 50 shapes (`benchmarks/h200/matmul.json`).
     launch_time=10.8e-6,
     fallback_time=6e-6,
@@ -69,14 +70,14 @@ SM90 = Architecture(
     pack_k_major_rate=3.3e12,
     pack_mn_major_rate=2.3e12,
     store_rate=6e12,
-    sgemm_start=2.34e-6,
+    sgemm_start=2.67e-6,
     sgemm_tile=45,
-    sgemm_rate=49.5e12,
-    sgemm_half=0.645e9,
-    sgemm_idle=1.04,
+    sgemm_rate=48.5e12,
+    sgemm_half=0.623e9,
+    sgemm_idle=0.924,
     sgemm_stacked=0.4,  # the stacks of `benchmarks/h100/matmul.json`
-    sgemm_bytes=2.2e12,
+    sgemm_bytes=2.25e12,
     sgemm_narrow_bytes=1.5e12,  # 12000 × 16 × 12000 on an H100; with 11 columns 1.2e12
-    sgemm_step=17.1e-9,
+    sgemm_step=16.3e-9,
     sgemm_deep=512,
 )

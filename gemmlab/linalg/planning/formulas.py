@@ -100,6 +100,7 @@ for _name, _sign in {
     "sub": "-",
     "mul": "*",
     "floordiv": "//",
+    "mod": "%",
     "truediv": "/",
     "pow": "**",
 }.items():

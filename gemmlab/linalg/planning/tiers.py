@@ -243,8 +243,17 @@ def direct_time(case: Case) -> float:
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
     _, seconds = direct.least_seconds(*sizes, case.k_major, arch, case.multiprocessors)
-    time: float = seconds
+    time: float = seconds * (1 + arch.direct_unaligned * _unaligned(case))
     return time
+
+
+def _unaligned(case: Case) -> Any:
+    """How many of a, b and c have lines whose addresses no 128-bit access may use, if dense."""
+    lines = [
+        k if k_major else x
+        for x, k, k_major in zip((case.m, case.n), (case.k, case.k), case.k_major, strict=True)
+    ]
+    return sum(least(length % 4, 1) for length in (*lines, case.n))
 
 
 def sgemm_time(case: Case) -> float:
