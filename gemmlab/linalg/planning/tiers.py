@@ -46,7 +46,7 @@ TOLERATED = 256
 LEAST_DEPTH = 128
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
-_NARROW = 16  # rows or columns, of a product for which cuBLAS has slower kernels
+_NARROW = 16  # rows or columns: cuBLAS has slower kernels for them
 SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
@@ -248,12 +248,16 @@ def direct_time(case: Case) -> float:
 
 
 def _unaligned(case: Case) -> Any:
-    """How many of a, b and c have lines whose addresses no 128-bit access may use, if dense."""
-    lines = [
-        k if k_major else x
-        for x, k, k_major in zip((case.m, case.n), (case.k, case.k), case.k_major, strict=True)
-    ]
-    return sum(least(length % 4, 1) for length in (*lines, case.n))
+    """How many of a, b and c have lines whose addresses no 128-bit access may use, if dense.
+
+    Without those of which a tile holds up to _NARROW vectors: their elements are few.
+    """
+    (m, n), k = (case.m, case.n), case.k
+    a, b = (k if k_major else x for x, k_major in zip((m, n), case.k_major, strict=True))
+    return sum(
+        least(length % 4, 1) * least(most(vectors - _NARROW, 0), 1)
+        for length, vectors in ((a, m), (b, n), (n, n))
+    )
 
 
 def sgemm_time(case: Case) -> float:
