@@ -25,6 +25,7 @@ from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Row
 from gemmlab.lab.directives import read
 from gemmlab.lab.directives.call import prepare
+from gemmlab.report.markdown import table
 
 KERNELS = ROOT / "tests" / "emulator"
 HOST = Path(__file__).with_name("sanitizer_host.cu")
@@ -144,4 +145,26 @@ def head(gpu: Gpu) -> Row:
     return {**gpu.facts(), "tool": tool, "about": ABOUT}
 
 
-MEASUREMENT = Measurement(parts={"kernels": Rows(kernels, ("file",))}, head=head, depth=2)
+def names_it(kernel: Row, tool: str) -> bool:
+    """Whether a tool named the planted line."""
+    report = kernel[tool]
+    return report not in ({}, "hangs") and kernel["line"] in report["lines"]
+
+
+def summary(record: Row) -> dict[str, str]:
+    """How many kernels with each kind of bug there are, and in how many a tool named its line."""
+    found = [kernel for kernel in record["kernels"] if kernel["bug"]]
+    kinds = {kind: [k for k in found if k["bug"] == kind] for kind in {k["bug"] for k in found}}
+    rows = [
+        [kind, str(len(some)), *(str(sum(names_it(k, tool) for k in some)) for tool in TOOLS)]
+        for kind, some in [*sorted(kinds.items()), ("all", found)]
+    ]
+    return {"sanitizer": table(["planted", "kernels", *TOOLS], rows)}
+
+
+MEASUREMENT = Measurement(
+    parts={"kernels": Rows(kernels, ("file",))},
+    head=head,
+    pages={"checks.md": summary},
+    depth=2,
+)

@@ -35,6 +35,16 @@ def test_pages_have_the_tables_of_the_measurements(name):
     assert fill(text, SCRIPT["measured"]()[name]) == text
 
 
+@pytest.mark.parametrize(("word", "code"), [("-h", 0), ("docs/explain.md", 2), ("--check", 2)])
+def test_the_script_that_writes_pages_takes_no_arguments(word, code, capsys, monkeypatch):
+    monkeypatch.setattr(Path, "write_text", lambda *_: pytest.fail("a page was written"))
+    with pytest.raises(SystemExit) as ended:
+        SCRIPT["main"]([word])
+    assert ended.value.code == code
+    printed = capsys.readouterr()
+    assert "usage: scripts/readme" in (printed.err if code else printed.out)
+
+
 def test_the_page_on_flows_shows_the_code_of_a_flow():
     text = (ROOT / "docs" / "host-flows.md").read_text()
     shown = text.split("```python\n")[1].split("```")[0]

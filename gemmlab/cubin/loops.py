@@ -6,29 +6,38 @@ from collections.abc import Iterator
 
 from gemmlab.cubin.code import LEAVE, Code, Instruction
 
+# Instructions that multiply matrices on tensor cores.
+MATRIX_PRODUCTS = frozenset(
+    {"HMMA", "IMMA", "DMMA", "BMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA"}
+)
+
 
 def hot_loop(code: Code) -> list[Instruction]:
-    """Return the instructions of the innermost loop with the most FFMAs, in order of address.
+    """Return the instructions of the innermost loop that multiplies most, in order of address.
 
-    Among loops with equally many, that with the fewest instructions: kernels have a second loop for
-    matrices at whose edges accesses are guarded. A loop without FFMAs inside this loop, such as a
-    wait for a barrier, is left out. A kernel without a loop is returned as a whole.
+    That is the loop with the most products on tensor cores; among equals, that with the most FFMAs,
+    then that with the fewest instructions: kernels have a second loop for matrices at whose edges
+    accesses are guarded. A loop inside it that does not multiply, such as a wait for a barrier, is
+    left out. If no loop multiplies, all count. A kernel without a loop is returned as a whole.
     """
-    ffmas = [sum(one.root == "FFMA" for one in code.inside(block)) for block in code.blocks]
-    sizes = [len(code.inside(block)) for block in code.blocks]
-    loops = list(natural_loops(code))
-    busy = [loop for loop in loops if any(ffmas[i] for i in loop)] or loops
-    innermost = [loop for loop in busy if not any(other < loop for other in busy)]
+    work = {
+        loop: (
+            sum(one.root in MATRIX_PRODUCTS for one in inside),
+            sum(one.root == "FFMA" for one in inside),
+            -len(inside),
+        )
+        for loop in natural_loops(code)
+        for inside in [[one for i in loop for one in code.inside(code.blocks[i])]]
+    }
+    busy = [loop for loop, (matrices, ffmas, _) in work.items() if matrices or ffmas]
+    candidates = busy or list(work)
+    innermost = [loop for loop in candidates if not any(other < loop for other in candidates)]
     if not innermost:
         return [one for block in code.blocks for one in code.inside(block)]
-    chosen = max(innermost, key=lambda loop: (sum(ffmas[i] for i in loop), -_size(loop, sizes)))
-    idle = [loop for loop in loops if loop < chosen and not any(ffmas[i] for i in loop)]
+    chosen = max(innermost, key=work.__getitem__)
+    idle = [loop for loop in work if loop < chosen and loop not in busy]
     kept = chosen.difference(*idle) or chosen
     return [one for i in sorted(kept) for one in code.inside(code.blocks[i])]
-
-
-def _size(loop: frozenset[int], sizes: list[int]) -> int:
-    return sum(sizes[i] for i in loop)
 
 
 def natural_loops(code: Code) -> Iterator[frozenset[int]]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from gemmlab.core import figures
-from gemmlab.cubin.lint import Lint
 from gemmlab.kernels import ladder
 from gemmlab.lab import metrics
 from gemmlab.lab.bench.record import IEEE, Record
@@ -163,43 +160,6 @@ def stalls(readings: Sequence[tuple[str, str, Stalls]]) -> str:
         if rung in own
     ]
     return table(["rung", *shown], rows)
-
-
-def lints(
-    counted: Mapping[str, Lint],
-    readings: Sequence[tuple[str, str, Stalls]],
-    records: Sequence[Record],
-    peak: float,
-) -> str:
-    """Return a row per rung of GEMM: what the lint counts in its inner loop, and beside it what
-    Nsight Compute found its warps to wait for, in stalls per instruction that was issued.
-
-    peak: of the GPU, in TFLOPS.
-    """
-    waits = {rung: found.reasons for problem, rung, found in readings if problem == "gemm"}
-    rates = {record.kernel: record.tflops for record in records}
-    rows = []
-    added, stalled = list[float](), list[float]()
-    for name, found in counted.items():
-        issued, rate = waits[name]["selected"], rates[name]
-        added.append((found.cycles - found.instructions) / found.instructions)
-        stalled.append(waits[name].get("dispatch stall", 0) / issued)
-        rows.append(
-            [
-                f"`{name}`",
-                f"{found.ffmas} of {found.instructions}",
-                *(f"{peak * share:.1f}" for share in (found.issue_bound, found.register_bound)),
-                f"{rate:.1f}" if rate else "",
-                f"{added[-1]:.2f}",
-                f"{stalled[-1]:.2f}",
-                f"{waits[name].get('short scoreboard', 0) / issued:.2f}",
-            ]
-        )
-    headings = ["rung", "FFMAs of instructions", "issue bound", "register bound", "measured"]
-    headings += ["cycles added", "dispatch stalls", "short scoreboard"]
-    first, second = (np.argsort(np.argsort(x)).astype(float) for x in (added, stalled))
-    alike = np.corrcoef(first, second)[0, 1]
-    return f"{table(headings, rows)}\n\nRank correlation of the two: {alike:.2f}."
 
 
 def steps(records: Sequence[Record], taught: Mapping[str, str], baseline: str) -> str:

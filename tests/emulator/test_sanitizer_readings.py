@@ -13,24 +13,6 @@ READINGS = json.loads((ROOT / "tests" / "readings" / "sanitizer.json").read_text
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
-def found(kernel, tool):
-    """Return whether a tool named a line of the bug: its own or that of the conflicting access."""
-    report = kernel[tool]
-    return report not in ({}, "hangs") and kernel["line"] in report["lines"]
-
-
-def table():
-    """Return one row per kind of bug: the number planted and the number that each tool finds."""
-    planted = [kernel for kernel in READINGS["kernels"] if kernel["bug"]]
-    rows = ["| planted | kernels | " + " | ".join(TOOLS) + " |", "| --- " * 6 + "|"]
-    for kind in sorted({kernel["bug"] for kernel in planted}):
-        some = [kernel for kernel in planted if kernel["bug"] == kind]
-        counts = [sum(found(kernel, tool) for kernel in some) for tool in TOOLS]
-        rows.append(f"| {kind} | {len(some)} | " + " | ".join(map(str, counts)) + " |")
-    total = [sum(found(kernel, tool) for kernel in planted) for tool in TOOLS]
-    return [*rows, f"| all | {len(planted)} | " + " | ".join(map(str, total)) + " |"]
-
-
 @pytest.mark.parametrize("kernel", READINGS["kernels"], ids=lambda kernel: kernel["file"])
 def test_readings_are_of_these_kernels(kernel):
     path = Path(__file__).parent / kernel["file"]
@@ -38,11 +20,6 @@ def test_readings_are_of_these_kernels(kernel):
     lines = enumerate(path.read_text().splitlines(), 1)
     bugs = [(m[1], k) for k, text in lines if (m := MARK.search(text))]
     assert bugs == ([(kernel["bug"], kernel["line"])] if kernel["bug"] else [])
-
-
-def test_the_page_has_the_table():
-    page = (ROOT / "docs" / "checks.md").read_text()
-    assert "\n".join(table()) in page
 
 
 def test_false_alarms_that_the_page_names():

@@ -113,6 +113,26 @@ def test_the_hot_loop_is_the_innermost_with_the_most_ffmas_without_its_waits():
     assert loop[-1].target == ".L_x_2"
 
 
+def test_the_hot_loop_multiplies_on_tensor_cores_and_does_not_poll():
+    """A kernel that fills a ring of buffers has loops that poll; an epilogue may have FFMAs."""
+    poll = ("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR4], R3", "@!P1 BRA `(.L_x_{})")
+    found = listing(
+        ".L_x_1:",
+        *(text.format(1) for text in poll),
+        ".L_x_2:",
+        ".L_x_3:",
+        *(text.format(3) for text in poll),
+        "HGMMA.64x192x16.F32 R24, gdesc[UR8], R24",
+        "@P0 BRA `(.L_x_2)",
+        ".L_x_4:",
+        "FFMA R5, R1, R3, R5",
+        "FFMA R6, R1, R3, R6",
+        "@P2 BRA `(.L_x_4)",
+        "EXIT",
+    )
+    assert [one.root for one in loops.hot_loop(found)] == ["HGMMA", "BRA"]
+
+
 def test_without_a_loop_the_whole_kernel_is_hot():
     assert len(loops.hot_loop(listing("FFMA R0, R1, R2, R0", "EXIT"))) == 2
 

@@ -1,6 +1,7 @@
 """Counts of machine code against Nsight Compute's, where ptxas deviates most from the PTX."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cases import LAUNCHES
 from gemmlab import sass
 
 FILE = Path(__file__).parents[1] / "readings" / "machine-code.json"
+PAGE = (Path(__file__).parents[2] / "docs" / "machine-code.md").read_text()
 READINGS = {r["launch"]: r for r in json.loads(FILE.read_text())["readings"]}
 TOTALS = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
 
@@ -42,6 +44,16 @@ def assert_threads_agree(machine, hardware):
     assert machine.counters.get(key, hardware[key]) == pytest.approx(hardware[key], rel=0.016)
 
 
+def assert_page_shows(name, machine, hardware):
+    """The page has the differences from the hardware in percent: of warps, of threads."""
+    [cells] = re.findall(rf"^\| `{name}` \| (\S+)(?: %)? \| (\S+)(?: %)? \|", PAGE, re.MULTILINE)
+    for cell, key in zip(cells, TOTALS, strict=True):
+        off = 100 * (machine.counters[key] / hardware[key] - 1)
+        shown = cell.replace("−", "-")
+        digits = len(shown.partition(".")[2])
+        assert shown == ("equal" if off == 0 else f"{off:+.{digits}f}"), (name, key)
+
+
 def test_every_launch_was_read():
     assert READINGS.keys() == LAUNCHES.keys()
 
@@ -64,6 +76,7 @@ def test_counts_are_near_the_hardwares(name):
     for key in TOTALS:
         assert machine.counters[key] == pytest.approx(hardware[key], rel=OFF[name][0])
     assert_threads_agree(machine, hardware)
+    assert_page_shows(name, machine, hardware)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -71,3 +84,4 @@ def test_what_is_not_counted_is_told(name):
     machine, hardware = counted(name)
     assert machine.counters[TOTALS[0]] < hardware[TOTALS[0]]
     assert UNKNOWN[name] in {row.what for row in machine.differences}
+    assert_page_shows(name, machine, hardware)
