@@ -203,7 +203,8 @@ class Prepared:
         memory = self.launch.memory
         memory.commit()
         for buffer in self.buffers:
-            buffer.on_device(memory)[:] = buffer.bytes
+            if buffer.bytes.any():  # memory that is not written takes neither room nor time
+                buffer.on_device(memory)[:] = buffer.bytes
         for variable, allocation in self.variables:
             data = np.frombuffer(variable.initial, np.uint8)
             there = memory.bytes_of(allocation)

@@ -29,6 +29,11 @@ class Extent:
         return self.blocks, self.warps, WARP
 
 
+def spread(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Broadcast an array. Most have the shape already, and NumPy would take microseconds."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
 class Mask:
     """A set of lanes that execute together; never empty. None represents all lanes of a chunk.
 
@@ -39,7 +44,7 @@ class Mask:
     __slots__ = ("array", "lanes", "warps")
 
     def __init__(self, array: np.ndarray, extent: Extent, lanes: int | None = None) -> None:
-        self.array = np.broadcast_to(array, extent.shape)
+        self.array = spread(array, extent.shape)
         self.lanes = int(np.count_nonzero(self.array)) if lanes is None else lanes
         self.warps = int(np.count_nonzero(self.array.any(axis=2)))
 

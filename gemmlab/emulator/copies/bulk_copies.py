@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, spread, three_axes
 from gemmlab.emulator.copies import reductions, tensor_maps
 from gemmlab.emulator.copies.places import Bytes, SharedBox, TensorBox, Words
 from gemmlab.emulator.copies.tensor_maps import MAP_BYTES, Descriptor, sectors
@@ -284,7 +284,7 @@ class BulkCopies:
         own block), and its operands."""
         on, shape = self.threads.active(mask), self.threads.extent.shape
         among = (np.uint32(0) if blocks is None else blocks,)
-        columns = [np.broadcast_to(three_axes(x), shape)[on].tolist() for x in (*operands, *among)]
+        columns = [spread(three_axes(x), shape)[on].tolist() for x in (*operands, *among)]
         cells = self.mbarriers.cells(*signal, mask).tolist() if signal else None
         seen: set[tuple[int, ...]] = set()
         threads = zip(np.argwhere(on).tolist(), zip(*columns, strict=True), strict=True)

@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, spread, three_axes
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.memory.addresses import excess_bits
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
@@ -65,7 +65,7 @@ class Chunk:
 
     def spread(self, array: np.ndarray) -> np.ndarray:
         """Broadcast to (blocks, warps, 32)."""
-        return np.broadcast_to(array, self.extent.shape)
+        return spread(array, self.extent.shape)
 
     def check_alignment(
         self,

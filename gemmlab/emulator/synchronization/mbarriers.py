@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, spread, three_axes
 from gemmlab.emulator.launch.threads import Threads
 from gemmlab.emulator.memory.clusters import ClusterSpace
 from gemmlab.emulator.memory.names import shared_place
@@ -303,8 +303,8 @@ class Mbarriers:
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """The object cell and the operands of each active lane, as flat arrays."""
         on, shape = self.threads.active(mask), self.threads.extent.shape
-        spread = [np.broadcast_to(three_axes(x), shape)[on].astype(np.int64) for x in operands]
-        return self.cells(access, address, mask), spread
+        values = [spread(three_axes(x), shape)[on].astype(np.int64) for x in operands]
+        return self.cells(access, address, mask), values
 
     def _valid(self, access: Access, mask: Mask | None, cells: np.ndarray) -> State:
         state = State.of(self.all_words[cells])
