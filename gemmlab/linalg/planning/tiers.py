@@ -46,7 +46,7 @@ TOLERATED = 256
 LEAST_DEPTH = 128
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
-_NARROW = 16  # rows or columns: cuBLAS has slower kernels for them
+_NARROW = 16  # rows or columns, for which cuBLAS has slower kernels
 SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
@@ -250,7 +250,7 @@ def direct_time(case: Case) -> float:
 def _unaligned(case: Case) -> Any:
     """How many of a, b and c have lines whose addresses no 128-bit access may use, if dense.
 
-    Without those of which a tile holds up to _NARROW vectors: their elements are few.
+    Matrices of up to _NARROW vectors do not count: they have few elements.
     """
     (m, n), k = (case.m, case.n), case.k
     a, b = (k if k_major else x for x, k_major in zip((m, n), case.k_major, strict=True))
