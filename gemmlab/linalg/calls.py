@@ -200,7 +200,7 @@ def compute(described: Operands, alpha: Any, beta: Any) -> Any:
     What makes later calls faster is prepared when operands of the same forms come back.
     """
     form = form_of(described)
-    comes_back = form.key in _planned or _was_seen(hash(form.key))
+    comes_back = _was_seen(hash(form.key))
     if not comes_back:
         later = partial(_plan, described.descriptors, form.stream, *described.settings)
         ran = first_calls.run(described, form.stream, later)

@@ -8,6 +8,8 @@ skips what only later calls need (first_calls.py).
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gemmlab.linalg import frameworks, host, operands, recent
@@ -45,8 +47,7 @@ def compute(given: Arrays, alpha: Any, beta: Any, precision: str | None, stream:
         result = bound.run()
         recent.remember(bound.planned)
         return result
-    from gemmlab.linalg import calls  # imports the driver's bindings
-
+    calls, _ = _on_gpus()
     return calls.compute(described, alpha, beta)
 
 
@@ -62,8 +63,7 @@ def describe(
     framework, on_host = frameworks.locate(given[0], "a")
     if on_host:
         return host.describe(framework, given, scalars, precision), True
-    from gemmlab.linalg import gpu_operands  # imports the driver's bindings
-
+    _, gpu_operands = _on_gpus()
     handle = None if stream is None else frameworks.stream_handle(stream)
     return gpu_operands.describe(framework, given, scalars, precision, handle), False
 
@@ -75,6 +75,14 @@ def bind(
     described, on_host = describe(given, scalars, precision, stream)
     if on_host:
         return host.HostProduct(described)
-    from gemmlab.linalg import calls  # imports the driver's bindings
+    calls, _ = _on_gpus()
+    bound: BoundProduct = calls.BoundProduct(described, calls.form_of(described))
+    return bound
 
-    return calls.BoundProduct(described, calls.form_of(described))
+
+@cache
+def _on_gpus() -> tuple[ModuleType, ModuleType]:
+    """Import what imports the driver's bindings; an `import` in each call would cost 1 µs."""
+    from gemmlab.linalg import calls, gpu_operands
+
+    return calls, gpu_operands

@@ -74,16 +74,16 @@ class Path:
         names = [f"x{i}" for i in range(len(values))]
         self.numbers: Callable[..., Any] = trace(names, values, planned)
 
-    def kinds(self, chosen: int, indexes: Sequence[int]) -> Sequence[Kind]:
+    def kinds(self, chosen: int, indexes: Sequence[int]) -> list[Kind]:
         """Return the kinds of products that have run in this tier with these tiles."""
         found = self._kinds.get((chosen, indexes))
         if found is None:
             key, tiles = self._tiers[chosen]
             if key is None:
-                return ()
+                return []
             found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
             if found is None:
-                return ()
+                return []
             self._kinds[chosen, indexes] = found
         return found
 
@@ -148,8 +148,10 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
         if x is not None and not (x.device == device and is_float32(x.dtype)):
             return None
     values = *_numbers(descriptors), *scalars
-    for path in _paths.get(_key(described, gpus.gpu(device)), ()):
+    paths = _paths.get(_key(described), [])
+    for i, path in enumerate(paths):
         if path is not None and (found := path.numbers(*values)) is not None:
+            paths[i], paths[0] = paths[0], path  # the next product probably takes it, too
             break
     else:
         return None
@@ -174,11 +176,12 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
             result = described.arrays[3]
         first = FirstCall(space, report, planned)
         addresses = a.address, b.address, at, at_d
-        for kind in alike:
+        for i, kind in enumerate(alike):
             launches = kind.plan(*numbers, report, *addresses, space.places)
             if launches is not None:
+                alike[i], alike[0] = alike[0], kind
                 try:
-                    space.launcher.launch_kind(kind, launches, stream)
+                    space.launcher.launch_kind(kind, *launches, stream)
                 except BaseException:
                     space.free()  # as in TensorCoreRun.enqueue
                     raise
@@ -193,8 +196,7 @@ def learn(described: Operands) -> None:
     assert a is not None
     if described.packed or described.restore:
         return
-    gpu = gpus.gpu(a.device)
-    key = _key(described, gpu)
+    key = _key(described)
     found = _paths.get(key)
     if found is None:  # a program may have only one product of its like
         _paths[key] = []
@@ -203,14 +205,14 @@ def learn(described: Operands) -> None:
         if any(path is not None and path.numbers(*values) for path in found):
             return  # its kernels had not been loaded, or no formulas of theirs fitted
         try:
-            found.append(Path(descriptors, scalars, described.precision, gpu))
+            found.append(Path(descriptors, scalars, described.precision, gpus.gpu(a.device)))
         except NotTraceable:
             found.append(None)
 
 
-def _key(described: Operands, gpu: Gpu) -> tuple[Any, ...]:
+def _key(described: Operands) -> tuple[Any, ...]:
     """What products must share so that one path may fit both."""
     a, b, c, out = described.descriptors
     assert a is not None and b is not None
     ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
-    return *ranks, described.precision, gpu
+    return *ranks, described.precision, a.device

@@ -148,7 +148,9 @@ class Torch:
             has_memory = False
         if not has_memory:
             raise ArrayError(f"a tensor of shape {tuple(array.shape)} without memory of its own")
-        return ArrayDescriptor(address, array.shape, array.stride(), array.dtype, device)
+        # What ArrayDescriptor(…) does, in a third of its time.
+        found = address, array.shape, array.stride(), array.dtype, device
+        return tuple.__new__(ArrayDescriptor, found)
 
     def matcher(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
         try:
@@ -194,9 +196,10 @@ class Torch:
     def maker(
         self, shape: tuple[int, ...], device: int, stream: int | None = None
     ) -> Callable[[], Any]:
-        make = partial(self._torch.empty, shape, dtype=self._float32, device=device)
         if self._empty_strided is not None:  # allocates on the current GPU, which is `device`
             make = partial(self._empty_strided, shape, contiguous(shape), self._float32)
+        else:
+            make = partial(self._torch.empty, shape, dtype=self._float32, device=device)
         if stream is None:
             return make
         entered = self._object_of(stream, device)

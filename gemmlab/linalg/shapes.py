@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -199,10 +198,13 @@ def fold(
     return high_a, b, high_c, high_d[0] if high_d else None
 
 
-@lru_cache(1024)
 def contiguous(shape: Shape) -> Shape:
     """Return the strides of a row-major array of that shape without gaps."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    strides, step = [], 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
 
 
 def extent(shape: Shape, strides: Shape) -> tuple[int, int]:

@@ -218,11 +218,7 @@ def _predicted(a: tuple[int, ...], b: tuple[int, ...], device: int) -> tuple[str
     batch = math.prod(stack)
     if 0 in (m, n, k, batch):
         return "an empty product", 0.0
-    case = tiers.Case(m, n, k, batch, *_gpu(device))
-    choice = tiers.choose(None, case)
-    if choice.tier == "ieee":
-        return "no faster by prediction" if case.arch else choice.reason, 0.0
-    return "", choice.saved_s
+    return tiers.gain(tiers.Case(m, n, k, batch, *_gpu(device)))
 
 
 @cache

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gemmlab.linalg.arch.sm80 import SM80
 from gemmlab.linalg.planning import formulas, kinds
 from gemmlab.linalg.planning.formulas import NotTraceable
+from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Operand, Stack
@@ -55,12 +56,17 @@ def jobs(draw: Any) -> Job:
     return Job(left, right, c, choice, draw(st.sampled_from([1.0, 2.0])), beta, d=d)
 
 
+def parameters_of(launch: PlannedLaunch) -> list[tuple[str, str]]:
+    """The arguments in another order, with some type."""
+    return [(name, "f32" if name in ("alpha", "beta") else "u64") for name in sorted(launch.args)]
+
+
 @given(st.lists(jobs(), min_size=2, max_size=8))
 def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
     """Each product is planned by every kind that may be its own, made from the others."""
     for job in wanted:
         launches = job.launches(MEMORY, SMS)
-        orders = [sorted(launch.args) for launch in launches]
+        parameters = [parameters_of(launch) for launch in launches]
         found = kinds.of(job, SMS)
         for kind in found or ():
             asked: list[Any] = []
@@ -74,13 +80,13 @@ def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
                 assert not asked  # an operand of another kind takes no memory
                 continue
             assert asked == [job.sizes(SMS)]
-            expected = zip(placed(launches, ARRAYS), orders, strict=True)
-            assert planned == tuple(kinds.launch_numbers(*pair) for pair in expected)
+            expected = zip(placed(launches, ARRAYS), parameters, strict=True)
+            assert [*kind.each(*planned)] == [kinds.launch_numbers(*pair) for pair in expected]
             for first, launch in zip(kind.launches, launches, strict=True):
                 assert (first.code, [*first.args]) == (launch.code, [*launch.args])
                 assert [x.copy for x in first.maps] == [x.copy for x in launch.maps]
         if found is not None:
-            kinds.add(found, job, SMS, launches, orders)
+            kinds.add(found, job, SMS, launches, parameters)
 
 
 def test_kinds_know_all_that_describes_a_product() -> None:
@@ -120,7 +126,7 @@ def test_most_new_shapes_are_of_few_kinds(monkeypatch: pytest.MonkeyPatch) -> No
         else:
             if found is not None:
                 launches = job.launches(MEMORY, SMS)
-                kinds.add(found, job, SMS, launches, [[*launch.args] for launch in launches])
+                kinds.add(found, job, SMS, launches, [*map(parameters_of, launches)])
     count = sum(map(len, kinds._kinds.values()))
     assert count < 20 and planned > 0.85 * len(range(1024, 4000, 7))
 

@@ -47,6 +47,19 @@ def test_formulas_predict_the_same_times() -> None:
             assert by_formulas(case) == seconds(case)
 
 
+def test_no_route_is_faster_than_the_bound() -> None:
+    """Which spares most products the comparison of routes, and is close to the fastest of some."""
+    rng, arch, ratios = random.Random(2), ARCHITECTURES[9, 0], []
+    for sms in (78, 114, 132):
+        for k_major in ((True, True), (True, False)):
+            for _ in range(60):
+                sizes = [round(2 ** rng.uniform(0, top)) for top in (13, 13, 13, 3)]
+                times = direct.seconds_of(*sizes, k_major, arch, sms)
+                time = max(min(times), direct.moving(*sizes, arch))
+                ratios.append(direct.bound(*sizes, arch, sms) / time)
+    assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.9
+
+
 def test_lines_that_are_not_aligned_cost_time() -> None:
     """Each of a, b and c, whatever its order: by 60 shapes that were drawn and measured."""
     for k_major, counts in (((True, False), (0, 2, 1)), ((False, True), (1, 1, 1))):

@@ -122,6 +122,24 @@ def least_seconds(
     return index, most(best, moving(m, n, k, batch, arch))
 
 
+def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
+    """Seconds that every route takes, as predicted: as if tiles divided the work without a rest."""
+    fastest, end = _fastest(arch)
+    computed = m * n * k * batch * (fastest / sms) + end
+    return most(computed, moving(m, n, k, batch, arch))
+
+
+@cache
+def _fastest(arch: Architecture) -> tuple[float, float]:
+    """The least seconds of a multiprocessor per multiply-add, and those after its last chunk."""
+    each = (
+        max(tile.busy, tile.latency / tile.at_once)
+        / (tile.config.block_m * tile.config.block_n * CHUNK)
+        for tile in arch.direct
+    )
+    return min(each), arch.direct_start + min(tile.ends for tile in arch.direct)
+
+
 def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
     """Predicted seconds to move the matrices, each element once."""
     size = 4 * batch * (k * (m + n) + m * n)

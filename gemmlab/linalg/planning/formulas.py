@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -27,7 +28,7 @@ class Symbol:
         self._recorder, self.name, self.value = recorder, name, value
 
     def __neg__(self) -> Symbol:
-        return self._recorder.computed(f"-{self.name}", -self.value)
+        return self._recorder.negated(self)
 
     def __bool__(self) -> bool:
         return self._recorder.decided(self.name, bool(self.value))
@@ -48,6 +49,7 @@ class Recorder:
         self.lines: list[str] = []
         self._known: dict[str, Symbol] = {}
         self._decided: dict[str, bool] = {}
+        self._negated: dict[str, Symbol] = {}  # what a symbol is the negative of, by its name
 
     def computed(self, expression: str, value: float) -> Symbol:
         """Return the symbol for an expression; the function computes each one once."""
@@ -56,11 +58,19 @@ class Recorder:
             self.lines.append(f"{self._known[expression].name} = {expression}")
         return self._known[expression]
 
+    def negated(self, symbol: Symbol) -> Symbol:
+        """Return the symbol for -x; divisions that round up ask for it twice."""
+        if symbol.name in self._negated:
+            return self._negated[symbol.name]
+        result = self.computed(f"-{symbol.name}", -symbol.value)
+        self._negated[result.name] = symbol
+        return result
+
     def called(self, function: str, args: Sequence[Any], results: Sequence[float]) -> list[Symbol]:
         """Return symbols for the results of a function that the traced function is given."""
         first = len(self._known)
         names = [f"v{first + i}" for i in range(len(results))]
-        line = f"({', '.join(names)},) = {function}({', '.join(map(_text, args))})"
+        line = f"({', '.join(names)},) = {function}({', '.join(map(expression_of, args))})"
         self.lines.append(line)
         found = [Symbol(self, *pair) for pair in zip(names, results, strict=True)]
         self._known.update(zip(names, found, strict=True))
@@ -75,8 +85,9 @@ class Recorder:
 
 
 _PLAIN, _MOST = 8, 32  # calls before the first formula, and formulas of a function
-# Operations with a constant that leave a number as it is.
-_UNCHANGED = (("*", 1), ("+", 0))
+# Operations of integers with a constant that leave a number as it is, the last two if the constant
+# comes second.
+_UNCHANGED = (("*", 1), ("+", 0), ("-", 0), ("//", 1))
 
 
 def _operation(sign: str, function: Callable[[Any, Any], Any], *, reflected: bool) -> Any:
@@ -85,8 +96,11 @@ def _operation(sign: str, function: Callable[[Any, Any], Any], *, reflected: boo
         names = [x.name if isinstance(x, Symbol) else repr(x) for x in pair]
         values = [x.value if isinstance(x, Symbol) else x for x in pair]
         recorder: Recorder = self._recorder
-        if type(other) is int and (sign, other) in _UNCHANGED:
-            return self
+        if type(other) is type(self.value) is int:
+            if (sign, other) in _UNCHANGED and not (reflected and sign in ("-", "//")):
+                return self
+            if (sign, other) == ("*", 0):
+                return 0
         text, value = f"{names[0]} {sign} {names[1]}", function(*values)
         if isinstance(value, bool):
             return recorder.decided(text, value)
@@ -130,11 +144,11 @@ def trace(
     if place is not None:
         given.append(lambda *args: recorder.called("place", args, place(*args)))
         names = [*names, "place"]
-    result = _text(plan(*given))
+    result = expression_of(plan(*given))
     # Conditions on numbers come first, so that a function that does not apply ends soon.
     first = _needed(_before_calls(recorder.lines), "")
     rest = [line for line in _needed(recorder.lines, result) if line not in first]
-    body = "\n    ".join([*first, *rest, f"return {result}"])
+    body = "\n    ".join(_joined([*first, *rest, f"return {result}"]))
     space: dict[str, Any] = {"__name__": __name__}
     exec(f"def traced({', '.join(names)}):\n    {body}\n", space)
     return space["traced"]
@@ -149,8 +163,10 @@ class Formulas:
         self._calls = 0
 
     def __call__(self, *numbers: float) -> Any:
-        for traced in self._traced:
+        functions = self._traced
+        for i, traced in enumerate(functions):
             if (found := traced(*numbers)) is not None:
+                functions[i], functions[0] = functions[0], traced  # what applies often comes first
                 return found
         # A formula pays from about the twentieth call on; most programs have few products.
         self._calls += 1
@@ -182,17 +198,35 @@ def _before_calls(lines: Sequence[str]) -> list[str]:
     return found
 
 
+def _joined(lines: Sequence[str]) -> list[str]:
+    """The lines, with each expression that is used once in the place where it is used."""
+    uses = Counter(
+        name for line in lines for name in _VARIABLE.findall(line.partition(" = ")[2] or line)
+    )
+    texts: dict[str, str] = {}
+    found = []
+    for line in lines:
+        target, equals, expression = line.partition(" = ")
+        text = _VARIABLE.sub(lambda name: texts.get(name[0], name[0]), expression or line)
+        if uses[target] == 1 and len(text) < _LONGEST:
+            texts[target] = f"({text})"
+        else:
+            found.append(target + equals + text if equals else text)
+    return found
+
+
 _VARIABLE = re.compile(r"\bv\d+\b")
+_LONGEST = 200  # characters of such an expression: Python limits how deep brackets are nested
 
 
 def least(x: Any, y: Any) -> Any:
     """The smaller of two numbers; of symbols, without a comparison that divides kinds."""
-    return _chosen("min", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else min(x, y)
+    return _chosen("<", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else min(x, y)
 
 
 def most(x: Any, y: Any) -> Any:
     """The larger of two numbers, likewise."""
-    return _chosen("max", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else max(x, y)
+    return _chosen(">", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else max(x, y)
 
 
 def first_least(values: Sequence[Any]) -> tuple[Any, Any]:
@@ -202,19 +236,23 @@ def first_least(values: Sequence[Any]) -> tuple[Any, Any]:
     index, value = numbers.index(min(numbers)), min(numbers)
     if recorder is None:
         return index, value
-    text = _text(tuple(values))
-    best = recorder.computed(f"min({text})", value)
-    return recorder.computed(f"{text}.index({best.name})", index), best
+    all_values: Any = tuple(numbers)
+    given = recorder.computed(expression_of(tuple(values)), all_values).name
+    best = recorder.computed(f"min({given})", value)
+    return recorder.computed(f"{given}.index({best.name})", index), best
 
 
-def _chosen(function: str, *pair: Any) -> Symbol:
-    recorder = next(x._recorder for x in pair if isinstance(x, Symbol))
-    values = [x.value if isinstance(x, Symbol) else x for x in pair]
-    text = f"{function}({', '.join(map(_text, pair))})"
-    return recorder.computed(text, {"min": min, "max": max}[function](values))
+def _chosen(sign: str, x: Any, y: Any) -> Symbol:
+    """y if it is smaller (sign <) or larger (>) than x, else x: faster than `min` and `max`."""
+    recorder = next(z._recorder for z in (x, y) if isinstance(z, Symbol))
+    values = [z.value if isinstance(z, Symbol) else z for z in (x, y)]
+    first, second = expression_of(x), expression_of(y)
+    value = {"<": min, ">": max}[sign](values)
+    return recorder.computed(f"{second} if {second} {sign} {first} else {first}", value)
 
 
-def _text(value: Any) -> str:
+def expression_of(value: Any) -> str:
+    """The text of a number, of a symbol, or of nested tuples of them, in a formula."""
     if isinstance(value, tuple):
-        return f"({''.join(f'{_text(x)}, ' for x in value)})"
+        return f"({''.join(f'{expression_of(x)}, ' for x in value)})"
     return value.name if isinstance(value, Symbol) else repr(value)

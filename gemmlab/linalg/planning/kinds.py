@@ -6,10 +6,10 @@ times as long as one by formulas, and making a kind takes as long as planning te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gemmlab.linalg.planning.formulas import NotTraceable, trace
+from gemmlab.linalg.planning.formulas import NotTraceable, Symbol, expression_of, trace
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.shapes import Operand, Stack
@@ -66,6 +66,37 @@ def numbers_of(job: Job) -> Numbers:
 
 # Grid, arguments in the kernel's order, and of each tensor map address, shape and strides.
 LaunchNumbers = tuple[tuple[int, int, int], tuple[Any, ...], tuple[tuple[int, ...], ...]]
+Parameters = Sequence[tuple[str, str]]  # name and PTX type of each argument of a kernel
+_MAP = 6  # numbers of a tensor map, of type u64
+
+
+class Slots:
+    """Where the launches of a product find their numbers. What several of them take is there once.
+
+    Numbers that differ between products of a kind come first: `types` are theirs. Then come
+    `constants`, each with its type. `args` has the index of each argument of each launch, `maps`
+    that of the first number of each tensor map.
+    """
+
+    def __init__(self, launches: Sequence[PlannedLaunch], parameters: Sequence[Parameters]) -> None:
+        numbers = [y for x in launches for m in x.maps for y in (m.address, *m.shape, *m.strides)]
+        starts = iter(range(0, len(numbers), _MAP))
+        self.maps = [[next(starts) for _ in x.maps] for x in launches]
+        self.types = ["u64"] * len(numbers)
+        found: dict[tuple[str, str], Any] = {}
+        wanted = [
+            [((expression_of(x.args[name]), kind), x.args[name]) for name, kind in names]
+            for x, names in zip(launches, parameters, strict=True)
+        ]
+        for pair in (pair for each in wanted for pair in each):
+            found.setdefault(*pair)
+        moving = {key: x for key, x in found.items() if isinstance(x, Symbol)}
+        fixed = {key: x for key, x in found.items() if key not in moving}
+        self.numbers = (*numbers, *moving.values())
+        self.types += [kind for _, kind in moving]
+        self.constants = [(kind, x) for (_, kind), x in fixed.items()]
+        places = {key: len(numbers) + i for i, key in enumerate((*moving, *fixed))}
+        self.args = [[places[key] for key, _ in each] for each in wanted]
 
 
 class Kind:
@@ -76,33 +107,40 @@ class Kind:
         job: Job,
         sms: int,
         launches: Sequence[PlannedLaunch],
-        orders: Sequence[Sequence[str]],
+        parameters: Sequence[Parameters],
     ) -> None:
-        """`launches` are those of a product of the kind, `orders` the names of their arguments as
-        the kernels take them. Raises NotTraceable."""
+        """`launches` are those of a product of the kind, `parameters` the arguments that their
+        kernels take. Raises NotTraceable."""
         self.launches = launches
 
-        def planned(*given: Any) -> tuple[LaunchNumbers, ...]:
+        def planned(*given: Any) -> tuple[Any, Any]:
             *numbers, report, a, b, c, d, place = given
             other = _like(job, sms, *numbers)
             left, right, totals, doubts = place(*other.sizes(sms))
             memory = WorkspaceAddresses(left, right, report, totals, doubts)
             arrays = dict(zip(NAMES, (a, b, c, d), strict=True))
-            found = zip(placed(other.launches(memory, sms), arrays), orders, strict=True)
-            return tuple(launch_numbers(*pair) for pair in found)
+            found = placed(other.launches(memory, sms), arrays)
+            self.slots = Slots(found, parameters)
+            return tuple(x.grid for x in found), self.slots.numbers
 
         # A function of `Numbers`, the address of the report, those of the caller's arrays, and a
-        # function that takes `Job.sizes` and returns addresses. It returns what launches differ in;
-        # None for products of other kinds.
+        # function that takes `Job.sizes` and returns addresses. It returns the grids of the
+        # launches and their numbers, without constants; None for products of other kinds.
         names, far = (*Numbers._fields, "report", *NAMES), 1 << 40
-        self.plan: Callable[..., tuple[LaunchNumbers, ...] | None] = trace(
+        self.plan: Callable[..., tuple[Any, Any] | None] = trace(
             names, (*numbers_of(job), *(far,) * 5), planned, lambda *sizes: (far,) * 4
         )
 
+    def each(self, grids: Sequence[Any], numbers: Sequence[Any]) -> Iterator[LaunchNumbers]:
+        """What `plan` returned, for each launch."""
+        every = (*numbers, *(x for _, x in self.slots.constants))
+        for grid, args, maps in zip(grids, self.slots.args, self.slots.maps, strict=True):
+            yield grid, tuple(every[i] for i in args), tuple(every[i : i + _MAP] for i in maps)
 
-def launch_numbers(launch: PlannedLaunch, order: Sequence[str]) -> LaunchNumbers:
+
+def launch_numbers(launch: PlannedLaunch, parameters: Parameters) -> LaunchNumbers:
     maps = tuple((x.address, *x.shape, *x.strides) for x in launch.maps)
-    args = tuple(launch.args[name] for name in order)
+    args = tuple(launch.args[name] for name, _ in parameters)
     return launch.grid, args, maps  # type: ignore[return-value]
 
 
@@ -181,11 +219,11 @@ def add(
     job: Job,
     sms: int,
     launches: Sequence[PlannedLaunch],
-    orders: Sequence[Sequence[str]],
+    parameters: Sequence[Parameters],
 ) -> None:
     """Add the kind of a product to `found`, which `of` has returned."""
     if len(found) < _MOST:
         try:
-            found.append(Kind(job, sms, launches, orders))
+            found.append(Kind(job, sms, launches, parameters))
         except NotTraceable:
             return

@@ -108,6 +108,18 @@ def choose(precision: str | None, case: Case) -> Choice:
     return choice
 
 
+def gain(case: Case) -> tuple[str, float]:
+    """Why a product stays in `ieee` by default, or "", and the seconds that another tier saves.
+
+    The same as `choose` predicts, without its words, which take as long to write.
+    """
+    if obstacle := _obstacle(case):
+        return obstacle, 0.0
+    fast, plain, once = by_formulas(case)
+    best = min(fast, once)
+    return ("", plain - best) if best < SURE * plain else ("no faster by prediction", 0.0)
+
+
 def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]:
     """The tiers that may be the fastest, and the index of the one that is, as predicted.
 
@@ -138,12 +150,15 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
             plain - once,
         ),
     )
-    return found, first_least((SURE * plain, fast, once))[0]
+    times = SURE * plain, fast, once
+    count = 3 if isinstance(once, Symbol) or once < _NEVER else 2
+    return found[:count], first_least(times[:count])[0]
 
 
 def seconds(case: Case) -> tuple[Any, Any, Any]:
-    """Predicted seconds of `fp16x3`, `ieee` and `tf32x3`."""
-    return fp16x3_time(case), sgemm_time(case), direct_time(case)
+    """Predicted seconds of `fp16x3`, `ieee` and `tf32x3`; of the last only if it may be chosen."""
+    fast, plain = fp16x3_time(case), sgemm_time(case)
+    return fast, plain, direct_time(case, least(fast, SURE * plain))
 
 
 def by_formulas(case: Case) -> tuple[float, float, float]:
@@ -236,14 +251,20 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     return seconds + clocks * arch.clock_time + written / arch.store_rate
 
 
-def direct_time(case: Case) -> float:
-    """Predicted seconds of `tf32x3`; `_NEVER` if it cannot run or is never the fastest."""
-    arch = case.arch or DEFAULT
+def direct_time(case: Case, within: float = _NEVER) -> float:
+    """Predicted seconds of `tf32x3`; `_NEVER` if it cannot run or is never the fastest.
+
+    Also if no route can take as little as `within`. Most products are not compared by route then.
+    """
+    arch, sms = case.arch or DEFAULT, case.multiprocessors
     if not arch.direct or case.k < LEAST_DEPTH or case.m * case.n * case.k * case.batch > _LARGE:
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
-    _, seconds = direct.least_seconds(*sizes, case.k_major, arch, case.multiprocessors)
-    time: float = seconds * (1 + arch.direct_unaligned * _unaligned(case))
+    longer = 1 + arch.direct_unaligned * _unaligned(case)
+    if direct.bound(*sizes, arch, sms) * longer > within:
+        return _NEVER
+    _, seconds = direct.least_seconds(*sizes, case.k_major, arch, sms)
+    time: float = seconds * longer
     return time
 
 

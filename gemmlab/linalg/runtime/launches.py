@@ -22,7 +22,7 @@ from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
 from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.rung import Dim3
-from gemmlab.linalg.planning.kinds import Kind, LaunchNumbers, launch_numbers
+from gemmlab.linalg.planning.kinds import Kind, LaunchNumbers, Parameters, launch_numbers
 from gemmlab.linalg.planning.launch import Code, Map, PlannedLaunch
 from gemmlab.linalg.planning.program import Source
 from gemmlab.linalg.runtime import driver, gpus
@@ -32,7 +32,7 @@ from gemmlab.linalg.runtime.kernels import check_arguments, loadable, prepare
 Addresses = tuple[int, ...]  # of the caller's arrays, in the order of `program.NAMES`
 
 _FORMATS = {"u64": "Q", "u32": "I", "s32": "i", "f32": "f"}  # PTX type -> format of `struct`
-_ADDRESS, _GRID = Struct("=Q"), Struct("=3I")
+_ADDRESS, _GRID, _MAP = Struct("=Q"), Struct("=3I"), Struct("=6Q")
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 
 
@@ -82,28 +82,21 @@ class Kernel:
         self.function = _function(launch.code, int(call(cu.cuCtxGetCurrent)))
         parameters = artifact.parameters[len(launch.maps) :]
         formats = [_FORMATS[parameter.ptx_type] for parameter in parameters]
-        self.names = [parameter.name for parameter in parameters]
+        self.parameters = [(parameter.name, parameter.ptx_type) for parameter in parameters]
         first = _MAP_BYTES * len(launch.maps)
         sizes = [Struct(f"={one}").size for one in formats]
         offsets = list(accumulate(sizes, initial=first))
         self.nbytes = offsets.pop()
         self.offsets = [*range(0, first, _MAP_BYTES), *offsets]
         self.arguments = arguments = Arguments(self.offsets, self.nbytes)
-        self._places = [*zip(self.names, offsets, strict=True)]
+        names = [parameter.name for parameter in parameters]
+        self._places = [*zip(names, offsets, strict=True)]
         numbers = Struct("=" + "".join(formats))
         self._put = partial(numbers.pack_into, arguments.bytes, first)
         starts = range(arguments.start, arguments.start + first, _MAP_BYTES)
-        encoders = [_Encoder(*pair) for pair in zip(starts, launch.maps, strict=True)]
-        self._encode = [encoder.encode for encoder in encoders]
+        self._encoders = [_Encoder(*pair) for pair in zip(starts, launch.maps, strict=True)]
         self.block, self.dynamic_smem = launch.block, launch.dynamic_smem
-        self._config = _config(launch)
-        at = self._config.getPtr()
-        # The grid and the stream lie at offsets 0 and 32 of a CUlaunchConfig.
-        self._put_grid = partial(_GRID.pack_into, (ctypes.c_char * _GRID.size).from_address(at), 0)
-        self._stream_field, self._stream = ctypes.c_void_p.from_address(at + 32), -1
-        self._enqueue = _driver().cuLaunchKernelEx
-        given = at, int(self.function), arguments.pointers, None
-        self._given = tuple(map(ctypes.c_void_p, given))
+        self.enqueue = _Enqueuer(launch, self.function, arguments.pointers).enqueue
         if launch.dynamic_smem > STATIC_SMEM:
             name = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(cu.cuFuncSetAttribute, self.function, name, launch.dynamic_smem)
@@ -111,18 +104,9 @@ class Kernel:
     def fill(self, args: tuple[Any, ...], maps: tuple[Any, ...]) -> None:
         """Put `kinds.LaunchNumbers` into the memory for arguments. Raises DeviceError."""
         self._put(*args)
-        if maps:
-            for encode, wanted in zip(self._encode, maps, strict=True):
-                encode(*wanted)
-
-    def enqueue(self, grid: Dim3, stream: int) -> None:
-        """Launch the kernel with the arguments that are in the memory. Raises DeviceError."""
-        self._put_grid(*grid)
-        if stream != self._stream:
-            self._stream_field.value = self._stream = stream
-        status = self._enqueue(*self._given)
-        if status:
-            raise DeviceError(f"cuLaunchKernelEx: {cu.CUresult(status).name}")
+        for encoder, wanted in zip(self._encoders, maps, strict=True):
+            encoder.put(*wanted)
+            encoder.encode()
 
     def form(self, launch: PlannedLaunch) -> Form:
         """Return how launches that take the caller's arrays as `launch` does are bound."""
@@ -143,13 +127,49 @@ class Form(NamedTuple):
         return BoundLaunch(self.kernel, grid, bytes(self.kernel.arguments.bytes), self.moving)
 
 
+class Chain:
+    """The launches of a kind of products. They take their arguments from one block of memory."""
+
+    def __init__(self, kind: Kind, forms: list[Form]) -> None:
+        self.forms, slots = forms, kind.slots
+        formats = [_FORMATS[x] for x in (*slots.types, *(x for x, _ in slots.constants))]
+        count = len(slots.types)
+        moving, fixed = (Struct("=" + "".join(x)) for x in (formats[:count], formats[count:]))
+        # Encoded maps come first, then numbers that differ, then constants.
+        first = _MAP_BYTES * sum(map(len, slots.maps))
+        ends = [*accumulate((Struct(f"={x}").size for x in formats), initial=first)]
+        encoded, offsets, encoders = iter(range(0, first, _MAP_BYTES)), [], []
+        for launch, args, maps in zip(kind.launches, slots.args, slots.maps, strict=True):
+            targets = [next(encoded) for _ in maps]
+            offsets.append(targets + [ends[i] for i in args])
+            encoders += [*zip(targets, launch.maps, maps, strict=True)]
+        arguments = Arguments([x for each in offsets for x in each], ends[-1])
+        self._put = partial(moving.pack_into, arguments.bytes, first)
+        fixed.pack_into(arguments.bytes, first + moving.size, *(x for _, x in slots.constants))
+        start, pointers = arguments.start, arguments.pointers
+        self._encode = [_Encoder(start + to, x, start + ends[i]).encode for to, x, i in encoders]
+        self._enqueue = []
+        for launch, (kernel, _), each in zip(kind.launches, forms, offsets, strict=True):
+            self._enqueue.append(_Enqueuer(launch, kernel.function, pointers).enqueue)
+            pointers += _ADDRESS.size * len(each)
+        self._arguments = arguments
+
+    def launch(self, grids: Sequence[Dim3], numbers: Sequence[Any], stream: int) -> None:
+        """Enqueue the launches with what `kind.plan` has returned. Raises DeviceError."""
+        self._put(*numbers)
+        for encode in self._encode:
+            encode()
+        for enqueue, grid in zip(self._enqueue, grids, strict=True):
+            enqueue(grid, stream)
+
+
 class Launcher:
     """The kernels of one GPU, loaded on demand. Only one thread at a time may use it."""
 
     def __init__(self, device: int) -> None:
         self._device = device
         self._kernels: dict[tuple[Code, int], Kernel] = {}  # with the blocks of a cluster
-        self._forms: dict[Kind, list[Form]] = {}
+        self._of_kinds: dict[Kind, Chain] = {}
 
     def __bool__(self) -> bool:
         """Whether a kernel has been loaded."""
@@ -159,27 +179,28 @@ class Launcher:
         """Bind launches. Raises the errors of `kernels.artifact`."""
         forms = self._loaded(launches)
         pairs = zip(forms, launches, strict=True)
-        return [form.bind(*launch_numbers(x, form.kernel.names)) for form, x in pairs]
+        return [form.bind(*launch_numbers(x, form.kernel.parameters)) for form, x in pairs]
 
-    def bind_kind(self, kind: Kind, numbers: Sequence[LaunchNumbers]) -> list[BoundLaunch]:
+    def bind_kind(self, kind: Kind, each: Iterable[LaunchNumbers]) -> list[BoundLaunch]:
         """Bind the launches of a product of that kind."""
-        return [form.bind(*x) for form, x in zip(self._of_kind(kind), numbers, strict=True)]
+        return [form.bind(*x) for form, x in zip(self._of_kind(kind).forms, each, strict=True)]
 
-    def launch_kind(self, kind: Kind, numbers: Sequence[LaunchNumbers], stream: int) -> None:
+    def launch_kind(
+        self, kind: Kind, grids: Sequence[Dim3], numbers: Sequence[Any], stream: int
+    ) -> None:
         """Enqueue the launches of a product of that kind. Raises DeviceError."""
-        for (kernel, _), (grid, args, maps) in zip(self._of_kind(kind), numbers, strict=True):
-            kernel.fill(args, maps)
-            kernel.enqueue(grid, stream)
+        self._of_kind(kind).launch(grids, numbers, stream)
 
-    def orders(self, launches: Iterable[PlannedLaunch]) -> list[list[str]]:
-        """Return the names of the arguments of loaded kernels, as the kernels take them."""
-        return [self._kernels[_key(launch)].names for launch in launches]
+    def parameters(self, launches: Iterable[PlannedLaunch]) -> list[Parameters]:
+        """Return the names and types of the arguments of loaded kernels, as the kernels take
+        them."""
+        return [self._kernels[_key(launch)].parameters for launch in launches]
 
-    def _of_kind(self, kind: Kind) -> list[Form]:
-        forms = self._forms.get(kind)
-        if forms is None:
-            forms = self._forms[kind] = self._loaded(kind.launches)
-        return forms
+    def _of_kind(self, kind: Kind) -> Chain:
+        found = self._of_kinds.get(kind)
+        if found is None:
+            found = self._of_kinds[kind] = Chain(kind, self._loaded(kind.launches))
+        return found
 
     def _loaded(self, launches: Sequence[PlannedLaunch]) -> list[Form]:
         kernels, forms = self._kernels, []
@@ -224,21 +245,50 @@ def _config(launch: PlannedLaunch) -> Any:
     return config
 
 
+class _Enqueuer:
+    """Enqueues a kernel with arguments that lie at the same addresses each time.
+
+    It calls the driver's C interface, whose Python bindings take as long as the driver itself.
+    """
+
+    def __init__(self, launch: PlannedLaunch, function: Any, pointers: int) -> None:
+        self._config = _config(launch)
+        at = self._config.getPtr()
+        # The grid and the stream lie at offsets 0 and 32 of a CUlaunchConfig.
+        self._put_grid = partial(_GRID.pack_into, (ctypes.c_char * _GRID.size).from_address(at), 0)
+        self._stream_field, self._stream = ctypes.c_void_p.from_address(at + 32), -1
+        self._function = _driver().cuLaunchKernelEx
+        self._args = tuple(map(ctypes.c_void_p, (at, int(function), pointers, None)))
+
+    def enqueue(self, grid: Dim3, stream: int) -> None:
+        """Launch the kernel with the arguments that are in the memory. Raises DeviceError."""
+        self._put_grid(*grid)
+        if stream != self._stream:
+            self._stream_field.value = self._stream = stream
+        status = self._function(*self._args)
+        if status:
+            raise DeviceError(f"cuLaunchKernelEx: {cu.CUresult(status).name}")
+
+
 class _Encoder:
     """Encodes tensor maps with the same box to one place in host memory.
 
     It calls the driver's C interface, whose Python bindings take three times as long.
     """
 
-    def __init__(self, target: int, wanted: Map) -> None:
+    def __init__(self, target: int, wanted: Map, numbers: int | None = None) -> None:
+        """numbers: where the address, three sizes and two strides lie; None: in memory of its
+        own."""
         self._function = _driver().cuTensorMapEncodeTiled
         # Sizes of the axes, bytes between lines and between parts; the box, element strides.
-        sizes, rest = Struct("=5Q"), Struct("=3I3I")
-        self._memory = ctypes.create_string_buffer(sizes.size + rest.size)
-        self._put = partial(sizes.pack_into, self._memory, 0)
-        rest.pack_into(self._memory, sizes.size, LINE, wanted.copy.lines, 1, 1, 1, 1)
-        at = ctypes.addressof(self._memory)
-        pointers = [ctypes.c_void_p(at + offset) for offset in (0, 24, 40, 52)]
+        rest = Struct("=3I3I")
+        self._memory = ctypes.create_string_buffer(_MAP.size + rest.size)
+        self.put = partial(_MAP.pack_into, self._memory, 0)
+        rest.pack_into(self._memory, _MAP.size, LINE, wanted.copy.lines, 1, 1, 1, 1)
+        own = ctypes.addressof(self._memory)
+        at = own if numbers is None else numbers
+        box = own + _MAP.size
+        pointers = [ctypes.c_void_p(x) for x in (at + 8, at + 32, box, box + 12)]
         dtype = f"CU_TENSOR_MAP_DATA_TYPE_{wanted.copy.dtype.upper()}"
         kind = ctypes.c_int(getattr(cu.CUtensorMapDataType, dtype))
         options = (
@@ -247,18 +297,16 @@ class _Encoder:
             cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
-        self._address = ctypes.c_void_p()
+        self._address = ctypes.c_void_p.from_address(at)
         tensor = kind, ctypes.c_uint32(3), self._address, *pointers
         self._args = ctypes.c_void_p(target), *tensor, *map(ctypes.c_int, options)
 
-    def encode(self, address: int, *sizes: int) -> None:
-        """Encode a CUtensorMap. Raises DeviceError."""
-        self._put(*sizes)
-        self._address.value = address
+    def encode(self) -> None:
+        """Encode a CUtensorMap of the numbers in memory. Raises DeviceError."""
         status = self._function(*self._args)
         if status:
             name = cu.CUresult(status).name
-            raise DeviceError(f"cuTensorMapEncodeTiled at {address:#x}: {name}")
+            raise DeviceError(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}: {name}")
 
 
 @cache

@@ -146,11 +146,11 @@ class TensorCoreRun:
         for kind in found or ():
             planned = kind.plan(*numbers, self._report, *_LATER, space.places)
             if planned is not None:
-                return space.launcher.bind_kind(kind, planned)
+                return space.launcher.bind_kind(kind, kind.each(*planned))
         launches = job.launches(space.memory(job, sms, self._report), sms)
         bound = space.launcher.bind(launches)
         if found is not None:
-            kinds.add(found, job, sms, launches, space.launcher.orders(launches))
+            kinds.add(found, job, sms, launches, space.launcher.parameters(launches))
         return bound
 
     def _record(self, addresses: Addresses) -> None:

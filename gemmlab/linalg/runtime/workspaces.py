@@ -36,6 +36,9 @@ class Workspace:
     def __init__(self, framework: Framework, device: int, stream: int) -> None:
         self._framework, self._device, self._stream = framework, device, stream
         self._arrays: dict[str, tuple[Any, int, int]] = {}
+        # The sizes for which `places` needs no more memory, and what it returns for them.
+        self._room: tuple[int, ...] = (0, 0, 0, 0)
+        self._at: tuple[int, ...] = (0, 0, 0, 0)
         self._reports: list[int] = []  # free ones
         self.version = 0
         self.lock = threading.RLock()
@@ -67,12 +70,20 @@ class Workspace:
 
     def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
         """Return the addresses of memory of `Job.sizes`; 0 for what is empty."""
-        return (
-            self.address("left", left, STATUS_BYTES) if left else 0,
-            self.address("right", right, STATUS_BYTES) if right else 0,
-            self.address("totals", totals) if totals else 0,
-            self.address("doubts", doubts, doubts) if doubts else 0,
-        )
+        rooms = self._room
+        if left > rooms[0] or right > rooms[1] or totals > rooms[2] or doubts > rooms[3]:
+            self._grow((left, right, totals, doubts))
+        at = self._at
+        return left and at[0], right and at[1], totals and at[2], doubts and at[3]
+
+    def _grow(self, sizes: tuple[int, int, int, int]) -> None:
+        names, doubts = ("left", "right", "totals", "doubts"), sizes[3]
+        zeros = STATUS_BYTES, STATUS_BYTES, 0, doubts
+        for each in zip(names, sizes, zeros, strict=True):
+            if each[1]:
+                self.address(*each)
+        found = [self._arrays.get(name, _NO_ARRAY) for name in names]
+        self._at, self._room = (tuple(x[i] for x in found) for i in (1, 2))
 
     def memory(self, job: Job, sms: int, report: int) -> WorkspaceAddresses:
         """Return the memory of a product's launches."""
@@ -107,6 +118,7 @@ class Workspace:
         """Return the memory to the framework's allocator."""
         with self.lock:
             self._arrays.clear()
+            self._room = (0, 0, 0, 0)
             self.version += 1
 
 
