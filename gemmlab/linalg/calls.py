@@ -17,7 +17,7 @@ from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import ProductPlan
 from gemmlab.linalg.planning import tiers
 from gemmlab.linalg.planning.program import Job
-from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.tiers import Choice, NotFaster
 from gemmlab.linalg.recent import Repeat
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.products import Run
@@ -50,22 +50,35 @@ class PlannedProduct:
         self._run: Run | None = None
         if not sizes.k or 0 in sizes.result:
             self._choice = Choice("ieee", "nothing to multiply: an axis is empty")
+            self.check_faster(described)
         else:
-            choice = tiers.choose(precision, operands.case_of(layout, self._gpu, packed))
+            self._choice = tiers.choose(precision, operands.case_of(layout, self._gpu, packed))
+            self.check_faster(described)
             try:
-                self._choose(choice, scalars, packed)
+                self._prepare(scalars, packed)
             except (CompileError, MissingDependencyError) as error:
-                if choice.tier == "ieee" or precision is not None or packed:
+                if self._choice.tier == "ieee" or precision is not None or packed:
                     raise
-                self._choose(tiers.without_kernels(error), scalars, packed)
+                self._choice = tiers.without_kernels(error)
+                self.check_faster(described)
+                self._prepare(scalars, packed)
+        self.saved_s = self._choice.saved_s
         self._needs_no_copy = self._run is not None and not (layout.copies or layout.through_copy)
         # Whether c is read where it is; else it is copied to the result first.
         self._adds = layout.d is not None and self._choice.tier != "ieee"
 
-    def _choose(self, choice: Choice, scalars: Scalars, packed: dict[str, PackedMatrix]) -> None:
-        """Prepare the product's run in a tier. Raises CompileError and MissingDependencyError."""
+    def check_faster(self, described: Operands) -> None:
+        """Raise NotFaster if only products faster than in `ieee` are wanted, and this one is not.
+
+        It comes before cuBLAS is loaded, which a program that wants no other need not have.
+        """
+        if described.only_faster and self._choice.tier == "ieee":
+            raise NotFaster(self._choice.reason)
+
+    def _prepare(self, scalars: Scalars, packed: dict[str, PackedMatrix]) -> None:
+        """Prepare the product's run in its tier. Raises CompileError and MissingDependencyError."""
         layout, place = self._layout, (self.framework, self.device, self.stream)
-        self._choice, self._job = choice, None
+        choice, self._job = self._choice, None
         if choice.tier == "ieee":
             sgemm = cublas.Sgemm(layout.left, layout.right, layout.c, scalars.alpha, scalars.beta)
             self._run = products.SgemmRun(sgemm, layout.names, *place)
@@ -208,7 +221,12 @@ def compute(described: Operands, alpha: Any, beta: Any) -> Any:
             result, first = ran
             recent.remember(first)
             return result
-    bound = BoundProduct(described, form)
+    try:
+        bound = BoundProduct(described, form)
+    except NotFaster:
+        if not comes_back:
+            first_calls.learn(described)
+        raise
     result = bound.run()
     recent.remember(bound.planned)
     if not comes_back and bound.planned.has_formulas:
@@ -242,6 +260,7 @@ class BoundProduct:
                 with framework.entered(a.device, described.stream):
                     planned = PlannedProduct(described, form.stream)
                 _keep(form.key, planned)
+        planned.check_faster(described)
         self.planned, self._operands = planned, described
         self._addresses, self._place = addresses, form.place
 

@@ -38,10 +38,37 @@ def product(
     return result
 
 
-def compute(given: Arrays, alpha: Any, beta: Any, precision: str | None, stream: Any) -> Any:
+def faster(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    out: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+) -> tuple[Any, float]:
+    """`product` on GPUs that is predicted to be faster than in `ieee`, and the seconds it saves.
+
+    Raises NotFaster otherwise, and then nothing has been written.
+    """
+    result = recent.again(a, b, c, out, alpha, beta, None, None)
+    if result is None:
+        result = compute((a, b, c, out), alpha, beta, None, None, only_faster=True)
+    return result, recent.saved_s()
+
+
+def compute(
+    given: Arrays,
+    alpha: Any,
+    beta: Any,
+    precision: str | None,
+    stream: Any,
+    only_faster: bool = False,
+) -> Any:
     """Compute a product of a, b, c and out that is not like a recent one. Raises as `matmul`."""
     scalars = operands.check_scalars(given[1], given[2], alpha, beta)
     described, on_host = describe(given, scalars, precision, stream)
+    described.only_faster = only_faster
     if on_host:
         bound = host.HostProduct(described)
         result = bound.run()

@@ -18,6 +18,7 @@ from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.formulas import NotTraceable, trace
 from gemmlab.linalg.planning.kinds import Kind
+from gemmlab.linalg.planning.tiers import NO_FASTER, NotFaster
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
 from gemmlab.linalg.runtime.workspaces import Workspace, workspace
@@ -32,8 +33,8 @@ class Path:
 
     `numbers` is a function of the operands' shapes and strides, alpha and beta. It returns the
     shape of the result, the index of the tier in `_tiers`, for each tier the index of each tile in
-    its tiles, and `kinds.Numbers`; None for operands on another path. If `in_place`, the product
-    adds to `out`, which must be c.
+    its tiles, for each tier the seconds that it saves, and `kinds.Numbers`; None for operands on
+    another path. If `in_place`, the product adds to `out`, which must be c.
     """
 
     def __init__(
@@ -68,11 +69,16 @@ class Path:
                 indexes.append(places)
             assert job is not None
             self.in_place = bool(job.beta) and job.d is None
-            return sizes.result, chosen, tuple(indexes), (*kinds.numbers_of(job),)
+            saved = tuple(choice.saved_s for choice in choices)
+            return sizes.result, chosen, tuple(indexes), saved, (*kinds.numbers_of(job),)
 
         values = *_numbers(descriptors), *scalars
         names = [f"x{i}" for i in range(len(values))]
         self.numbers: Callable[..., Any] = trace(names, values, planned)
+
+    def is_ieee(self, chosen: int) -> bool:
+        """Whether that is the index of `ieee`."""
+        return self._tiers[chosen][0] is None
 
     def kinds(self, chosen: int, indexes: Sequence[int]) -> list[Kind]:
         """Return the kinds of products that have run in this tier with these tiles."""
@@ -111,8 +117,11 @@ def _with_numbers(descriptors: Descriptors, numbers: list[Any]) -> dict[str, Arr
 class FirstCall:
     """A product that has run by formulas; it keeps its report, but no operand."""
 
-    def __init__(self, space: Workspace, report: int, planned: Callable[[], ProductPlan]) -> None:
+    def __init__(
+        self, space: Workspace, report: int, saved_s: float, planned: Callable[[], ProductPlan]
+    ) -> None:
         self._space, self._report, self._planned = space, report, planned
+        self.saved_s = saved_s
 
     @cached_property
     def plan(self) -> ProductPlan:
@@ -157,7 +166,9 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
         return None
     if path.in_place and described.arrays[2] is not described.arrays[3]:
         return None
-    shape, chosen, indexes, numbers = found
+    shape, chosen, indexes, saved, numbers = found
+    if described.only_faster and path.is_ieee(chosen):
+        raise NotFaster(NO_FASTER)
     alike = path.kinds(chosen, indexes[chosen])
     if not alike:
         return None
@@ -174,7 +185,7 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
             at = framework.address(result)
         else:
             result = described.arrays[3]
-        first = FirstCall(space, report, planned)
+        first = FirstCall(space, report, saved[chosen], planned)
         addresses = a.address, b.address, at, at_d
         for i, kind in enumerate(alike):
             launches = kind.plan(*numbers, report, *addresses, space.places)

@@ -20,6 +20,7 @@ class HostPlan(NamedTuple):
     """The plan of a product on the host, without its arrays."""
 
     plan: ProductPlan
+    saved_s: float = 0.0
 
 
 class HostProduct:

@@ -44,7 +44,7 @@ class Operands:
     `framework`, or NumPy on the host, where `framework` is None. `packed` has the packed operands
     among "a" and "b"; their `arrays` are the arrays they were packed from. `stream` is the handle
     that the caller gave. `restore` converts the result to an array of the caller's library; None if
-    it is one already.
+    it is one already. If `only_faster`, NotFaster is raised instead of computing in `ieee`.
     """
 
     given: Arrays
@@ -56,6 +56,7 @@ class Operands:
     packed: dict[str, PackedMatrix] = field(default_factory=dict)
     stream: int | None = None
     restore: Callable[[Any], Any] | None = None
+    only_faster: bool = False
 
     @property
     def settings(self) -> tuple[Scalars, str | None, Framework | None]:

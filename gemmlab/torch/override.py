@@ -17,20 +17,18 @@ So do all products of a program that allows TF32.
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
 from typing import Any
 
 from gemmlab.core.packages import TORCH
 from gemmlab.errors import GemmlabError, MissingDependencyError
 from gemmlab.linalg import entry
-from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning.tiers import NotFaster
 
 with TORCH.importing():
     import torch
@@ -45,7 +43,7 @@ OPERATORS = (
     *("mm", "mm.out", "addmm", "addmm.out", "addmm_"),
     *("bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_"),
 )
-_SHAPES = 4096  # number of shapes whose predictions are cached
+_FORMS = 4096  # forms of factors that are known to be faster in PyTorch
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,7 @@ class _State:
 
     library: Any = None
     left: Counter[str] = field(default_factory=Counter)
+    slower: dict[Any, str] = field(default_factory=dict)  # reasons by `_form` of the factors
     taken: int = 0
     saved_s: float = 0.0
 
@@ -158,12 +157,19 @@ def _kernel(own: Any, in_place: bool) -> Callable[..., Tensor]:
 
     def run(keys: Any, *args: Tensor, **options: Any) -> Tensor:
         given = {**options, "out": args[0]} if in_place else options
-        reason, saved_s = _judge(args, given)
-        if not reason:
+        if (reason := _obstacle(args, given)) is None:
+            form = _form(*args[-2:])
+            reason = _state.slower.get(form)
+        if reason is None:
             records = torch.is_grad_enabled()
             _set_grad_enabled(False)  # autograd has recorded the operator already
             try:
-                result = _multiply(args, **given)
+                result, saved_s = _multiply(args, **given)
+            except NotFaster as error:
+                reason = str(error)
+                if len(_state.slower) >= _FORMS:
+                    _state.slower.clear()
+                _state.slower[form] = reason
             except GemmlabError as error:
                 reason = str(error).splitlines()[0]
             else:
@@ -178,51 +184,42 @@ def _kernel(own: Any, in_place: bool) -> Callable[..., Tensor]:
     return run
 
 
-def _multiply(args: tuple[Tensor, ...], *, out: Tensor | None = None, **scalars: Any) -> Tensor:
+def _multiply(
+    args: tuple[Tensor, ...], *, out: Tensor | None = None, **scalars: Any
+) -> tuple[Tensor, float]:
     *added, a, b = args
     if not added:
-        return entry.product(a, b, out=out)
-    return entry.product(a, b, added[0], out=out, **{"beta": 1, "alpha": 1, **scalars})
+        return entry.faster(a, b, out=out)
+    return entry.faster(a, b, added[0], out=out, **{"beta": 1, "alpha": 1, **scalars})
 
 
-def _judge(args: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[str, float]:
-    """Return why PyTorch computes a product, or "" and the seconds that gemmlab should save."""
+def _form(a: Tensor, b: Tensor) -> tuple[Any, ...]:
+    """What the prediction depends on."""
+    return a.shape, a.stride(), b.shape, b.stride(), a.get_device()
+
+
+def _obstacle(args: tuple[Tensor, ...], options: dict[str, Any]) -> str | None:
+    """Return why gemmlab cannot compute a product, or None."""
     out = options.get("out")
     tensors = args if out is None else (*args, out)
     a, b = args[-2:]
     device = a.get_device()
     for x in tensors:
         if x.dtype is not _FLOAT32:
-            return "not float32", 0.0
+            return "not float32"
         if x.get_device() != device:
-            return "tensors on several devices", 0.0
+            return "tensors on several devices"
     if _allows_tf32():
-        return "the program allows TF32", 0.0
+        return "the program allows TF32"
     shape, other = a.shape, b.shape
     if len(shape) != len(other) or shape[-1] != other[-2]:
-        return "incompatible shapes", 0.0  # PyTorch raises the error
+        return "incompatible shapes"  # PyTorch raises the error
     if out is not None and out.shape != (*shape[:-1], other[-1]):
-        return "out has another shape", 0.0  # PyTorch resizes it
-    return _predicted(shape, other, device)
+        return "out has another shape"  # PyTorch resizes it
+    return None
 
 
 def _allows_tf32() -> bool:
     if _precision is None:
         return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
     return bool(_precision("cuda", "matmul") == "tf32")
-
-
-@lru_cache(_SHAPES)
-def _predicted(a: tuple[int, ...], b: tuple[int, ...], device: int) -> tuple[str, float]:
-    (*stack, m, k), n = a, b[-1]
-    batch = math.prod(stack)
-    if 0 in (m, n, k, batch):
-        return "an empty product", 0.0
-    return tiers.gain(tiers.Case(m, n, k, batch, *_gpu(device)))
-
-
-@cache
-def _gpu(device: int) -> tuple[tuple[int, int], int]:
-    """The compute capability of a GPU, and its number of multiprocessors."""
-    properties = torch.cuda.get_device_properties(device)
-    return (properties.major, properties.minor), properties.multi_processor_count

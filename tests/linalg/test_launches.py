@@ -22,7 +22,7 @@ from gemmlab.linalg import calls, entry, operands
 from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, Source, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.tiers import Choice, NotFaster
 from gemmlab.linalg.runtime import driver, gpus, graph, launches, products, workspaces
 from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
@@ -262,6 +262,37 @@ def test_the_first_product_of_a_form_gets_the_arguments_that_a_planned_one_gets(
     gemmlab.matmul(*given, **options)
     assert key in calls._planned and device.decoded() == by_formulas
     assert str(plan) == str(gemmlab.last_plan())
+
+
+def test_products_may_be_wanted_only_if_they_are_faster(
+    device: Driver, products_of: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of their like are planned in general. Formulas decide on further ones."""
+    planned: list[Any] = []
+    lay_out = operands.lay_out
+
+    def count(*args: Any) -> Any:
+        planned.append(args)
+        return lay_out(*args)
+
+    monkeypatch.setattr(operands, "lay_out", count)
+    for first, launched, in_general in ((1100, True, 2), (80, False, 1)):
+        for i in range(4):
+            size = first + 8 * i
+            given, _ = operands_of((size, size, size), "plain")
+            device.launched.clear()
+            planned.clear()
+            products_of().clear()
+            if launched:
+                _, saved = entry.faster(*given)
+            else:
+                with pytest.raises(NotFaster, match=r"^tensor cores are no faster$"):
+                    entry.faster(*given)
+            assert bool(device.launched) is launched and "cublasCreate_v2" not in products_of()
+            assert bool(planned) is (i < in_general), size
+            if launched:
+                expected = calls.PlannedProduct(described(given, {"out": None}), 7).saved_s
+                assert saved == expected > 0
 
 
 def test_each_launch_has_its_own_arguments(device: Driver) -> None:

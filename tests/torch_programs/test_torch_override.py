@@ -12,13 +12,16 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import gemmlab  # noqa: E402
 import gemmlab.torch as gt  # noqa: E402
+from gemmlab.linalg import entry  # noqa: E402
+from gemmlab.linalg.host import HostPlan  # noqa: E402
+from gemmlab.linalg.planning.tiers import NotFaster  # noqa: E402
 from gemmlab.torch import override  # noqa: E402
 
 
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every product that gemmlab can take is predicted to be faster by a second."""
-    monkeypatch.setattr(override, "_predicted", lambda *_: ("", 1.0))
+    monkeypatch.setattr(HostPlan, "saved_s", 1.0)
     override._enable("CPU")
     yield
     gt.disable()
@@ -68,6 +71,24 @@ def test_what_multiplies_matrices_runs_on_gemmlab(name: str) -> None:
     gt.disable()
     torch.testing.assert_close(found, call())
     assert gt.report().taken == products  # PyTorch's own kernel is back
+
+
+@pytest.mark.usefixtures("on")
+def test_products_known_to_be_no_faster_are_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def faster(a: Any, *_: Any, **options: Any) -> Any:
+        assert options == {"out": None}
+        asked.append(a.stride())
+        raise NotFaster("slow: 2 µs")
+
+    monkeypatch.setattr(entry, "faster", faster)
+    for x in (A, A, A.T, A.T):
+        torch.testing.assert_close(x @ B, (x.double() @ B.double()).float())
+    assert asked == [(6, 1), (1, 6)]
+    assert gt.report().left == {"slow": 4, "not float32": 4}
 
 
 @pytest.mark.usefixtures("on")

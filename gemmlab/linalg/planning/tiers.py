@@ -47,6 +47,7 @@ LEAST_DEPTH = 128
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
 _NARROW = 16  # rows or columns, for which cuBLAS has slower kernels
+NO_FASTER = "tensor cores are no faster"
 SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
@@ -93,6 +94,13 @@ class Choice:
         return self.tier == DIRECT
 
 
+class NotFaster(Exception):
+    """A product that is wanted only if it is faster than in `ieee` is not; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason.partition(":")[0])  # without numbers, to be counted
+
+
 def check_precision(precision: str | None) -> None:
     """Raise DTypeError unless a string or None, UnknownNameError unless the name of a tier."""
     if precision is not None and not isinstance(precision, str):
@@ -108,18 +116,6 @@ def choose(precision: str | None, case: Case) -> Choice:
     return choice
 
 
-def gain(case: Case) -> tuple[str, float]:
-    """Why a product stays in `ieee` by default, or "", and the seconds that another tier saves.
-
-    The same as `choose` predicts, without its words, which take as long to write.
-    """
-    if obstacle := _obstacle(case):
-        return obstacle, 0.0
-    fast, plain, once = by_formulas(case)
-    best = min(fast, once)
-    return ("", plain - best) if best < SURE * plain else ("no faster by prediction", 0.0)
-
-
 def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]:
     """The tiers that may be the fastest, and the index of the one that is, as predicted.
 
@@ -132,9 +128,7 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
     fast, plain, once = seconds(case) if symbolic else by_formulas(case)
     texts = _micro(fast), _micro(plain), _micro(once)
     found = (
-        Choice(
-            "ieee", f"tensor cores are no faster at {case}: predicted {texts[0]}, cuBLAS {texts[1]}"
-        ),
+        Choice("ieee", f"{NO_FASTER}: predicted {texts[0]} at {case}, cuBLAS {texts[1]}"),
         Choice(
             FASTEST,
             f"predicted {texts[0]}, cuBLAS {texts[1]}",
