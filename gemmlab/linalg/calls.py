@@ -89,7 +89,7 @@ class PlannedProduct:
     @property
     def has_formulas(self) -> bool:
         """Whether products like it can be launched by formulas."""
-        return self._job is not None and self._needs_no_copy
+        return self._needs_no_copy
 
     @cached_property
     def plan(self) -> ProductPlan:

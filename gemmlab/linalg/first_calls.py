@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from gemmlab.linalg import operands
+from gemmlab.linalg import cublas, operands
 from gemmlab.linalg.frameworks import ArrayDescriptor, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan
@@ -40,8 +40,11 @@ class Path:
     def __init__(
         self, descriptors: Descriptors, scalars: Scalars, precision: str | None, gpu: Gpu
     ) -> None:
-        """Raises NotTraceable if the operands must be copied, or the product runs in `ieee`."""
+        """Raises NotTraceable if the operands must be copied, or the product can run only in
+        `ieee`."""
         self.in_place = False
+        self._names = ("a", "b")  # of the left and the right factor, and whether they are K-major
+        self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
         self._tiers: list[tuple[Any, Sequence[Any]]] = []
         self._kinds: dict[tuple[int, Sequence[int]], list[Kind]] = {}
@@ -69,6 +72,7 @@ class Path:
                 indexes.append(places)
             assert job is not None
             self.in_place = bool(job.beta) and job.d is None
+            self._names, self._k_major = layout.names, (layout.left.k_major, layout.right.k_major)
             saved = tuple(choice.saved_s for choice in choices)
             return sizes.result, chosen, tuple(indexes), saved, (*kinds.numbers_of(job),)
 
@@ -79,6 +83,13 @@ class Path:
     def is_ieee(self, chosen: int) -> bool:
         """Whether that is the index of `ieee`."""
         return self._tiers[chosen][0] is None
+
+    def sgemm(self, numbers: Sequence[Any]) -> tuple[cublas.Sgemm, tuple[str, str]] | None:
+        """Return the product in `ieee` with the names of its factors; None if c must be copied."""
+        x = kinds.Numbers(*numbers)
+        if x.beta and not self.in_place:
+            return None
+        return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
 
     def kinds(self, chosen: int, indexes: Sequence[int]) -> list[Kind]:
         """Return the kinds of products that have run in this tier with these tiles."""
@@ -135,7 +146,8 @@ class FirstCall:
         return self._space.counts(self._report)
 
     def __del__(self) -> None:
-        self._space.give_report(self._report)
+        if self._report:
+            self._space.give_report(self._report)
 
 
 _paths: dict[Any, list[Path | None]] = {}  # None for a product that has no path
@@ -167,10 +179,12 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
     if path.in_place and described.arrays[2] is not described.arrays[3]:
         return None
     shape, chosen, indexes, saved, numbers = found
-    if described.only_faster and path.is_ieee(chosen):
-        raise NotFaster(NO_FASTER)
-    alike = path.kinds(chosen, indexes[chosen])
-    if not alike:
+    alike, sgemm = path.kinds(chosen, indexes[chosen]), None
+    if path.is_ieee(chosen):
+        if described.only_faster:
+            raise NotFaster(NO_FASTER)
+        sgemm = path.sgemm(numbers)
+    if not (alike or sgemm):
         return None
     if out is not None:
         operands.check_overlap(described.named)
@@ -178,15 +192,18 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
     with space.lock:
         if products.is_recording(stream):
             return None
-        report = space.take_report()
         at_d, at = (0 if x is None else x.address for x in (c, out))
         if out is None:
             result = framework.maker(shape, device, described.stream)()
             at = framework.address(result)
         else:
             result = described.arrays[3]
-        first = FirstCall(space, report, saved[chosen], planned)
         addresses = a.address, b.address, at, at_d
+        if sgemm:
+            products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
+            return result, FirstCall(space, 0, 0.0, planned)
+        report = space.take_report()
+        first = FirstCall(space, report, saved[chosen], planned)
         for i, kind in enumerate(alike):
             launches = kind.plan(*numbers, report, *addresses, space.places)
             if launches is not None:

@@ -264,6 +264,28 @@ def test_the_first_product_of_a_form_gets_the_arguments_that_a_planned_one_gets(
     assert str(plan) == str(gemmlab.last_plan())
 
 
+@pytest.mark.parametrize("form", FORMS[:-1])
+def test_the_first_product_of_a_form_may_run_in_ieee(
+    products_of: Callable[[], list[str]], form: str
+) -> None:
+    """The third of three small ones by formulas, unless c must be copied to `out` first."""
+    products_of()
+    rng = np.random.default_rng(1)
+    for size in ((40, 48, 64), (44, 40, 60), (36, 52, 68)):
+        given, options = operands_of(size, form)
+        for x in (*given, options.get("c"), options["out"]):
+            if x is not None:
+                x.values[...] = rng.normal(size=x.shape)
+        a, b = (x.values.astype(float) for x in given)
+        expected = options.get("alpha", 1.0) * (a @ b)
+        if options.get("beta"):
+            expected = expected + options["beta"] * options["c"].values
+        gemmlab.matmul(*given, **options)
+        np.testing.assert_allclose(options["out"].values, expected, rtol=1e-4, atol=1e-4)
+    key, plan = calls.form_of(described(given, options)).key, gemmlab.last_plan()
+    assert plan.tier == "ieee" and (key in calls._planned) is (form in ("bias", "scaled"))
+
+
 def test_products_may_be_wanted_only_if_they_are_faster(
     device: Driver, products_of: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

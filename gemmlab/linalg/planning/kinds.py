@@ -40,6 +40,20 @@ class Numbers(NamedTuple):
     column_stride_d: int
     step_d: int
 
+    def operands(self, left_k_major: bool, right_k_major: bool) -> tuple[Operand, Operand]:
+        """The rows of the left factor and the columns of the right one."""
+        batch, step = self.batch_left, self.batch_stride_left
+        left = Operand(self.vectors_left, self.depth, left_k_major, self.ld_left, batch, step)
+        batch, step = self.batch_right, self.batch_stride_right
+        right = Operand(self.vectors_right, self.depth, right_k_major, self.ld_right, batch, step)
+        return left, right
+
+    @property
+    def c(self) -> Stack:
+        """The result."""
+        sizes = self.vectors_left, self.vectors_right
+        return Stack(*sizes, self.row_stride, 1, self.batch, self.step)
+
 
 def numbers_of(job: Job) -> Numbers:
     left, right, c, d = job.left.operand, job.right.operand, job.c, job.d
@@ -149,28 +163,13 @@ def _like(job: Job, sms: int, *given: Any) -> Job:
     x, left, right = Numbers(*given), job.left, job.right
     kept_left = None if left.kept is None else x.kept_left
     kept_right = None if right.kept is None else x.kept_right
-    rows = Operand(
-        x.vectors_left,
-        x.depth,
-        left.operand.k_major,
-        x.ld_left,
-        x.batch_left,
-        x.batch_stride_left,
-    )
-    columns = Operand(
-        x.vectors_right,
-        x.depth,
-        right.operand.k_major,
-        x.ld_right,
-        x.batch_right,
-        x.batch_stride_right,
-    )
+    rows, columns = x.operands(left.operand.k_major, right.operand.k_major)
     strides = x.row_stride_d, x.column_stride_d
     d = job.d and Stack(x.vectors_left, x.vectors_right, *strides, x.batch, x.step_d)
     other = Job(
         Factor(left.name, rows, left.scheme, left.fallback, kept_left, left.arch),
         Factor(right.name, columns, right.scheme, right.fallback, kept_right, right.arch),
-        Stack(x.vectors_left, x.vectors_right, x.row_stride, 1, x.batch, x.step),
+        x.c,
         job.choice,
         x.alpha,
         x.beta,
