@@ -194,16 +194,22 @@ class Form(NamedTuple):
     place: Any  # the stream; with the thread if it is a different stream in each thread
 
 
+def place_of(described: Operands) -> tuple[int, Any]:
+    """Return the stream that a product runs on, and its `Form.place`."""
+    framework, a, stream = described.framework, described.descriptors[0], described.stream
+    if stream is None:
+        assert framework is not None and a is not None
+        stream = framework.stream(a.device)
+    return stream, (stream if stream != PER_THREAD else (stream, threading.get_ident()))
+
+
 def form_of(described: Operands) -> Form:
     """Return the form of a product's operands, and the stream that it runs on."""
-    descriptors, packed, given = described.descriptors, described.packed, described.stream
-    framework = described.framework
-    assert framework is not None and descriptors[0] is not None
-    stream = framework.stream(descriptors[0].device) if given is None else given
-    place = stream if stream != PER_THREAD else (stream, threading.get_ident())
+    descriptors, packed = described.descriptors, described.packed
+    stream, place = place_of(described)
     serials = tuple(operand.serial for operand in packed.values()) if packed else None
     forms = [None if x is None else x[1:] for x in descriptors]
-    key = (*forms, serials, described.scalars, described.precision, place, framework)
+    key = (*forms, serials, described.scalars, described.precision, place, described.framework)
     return Form(key, stream, place)
 
 
@@ -212,25 +218,26 @@ def compute(described: Operands, alpha: Any, beta: Any) -> Any:
 
     What makes later calls faster is prepared when operands of the same forms come back.
     """
-    form = form_of(described)
-    comes_back = _was_seen(hash(form.key))
+    stream, place = place_of(described)
+    first_form = first_calls.form_of(described)
+    comes_back = _was_seen(hash((first_form, place)))
     if not comes_back:
-        later = partial(_plan, described.descriptors, form.stream, *described.settings)
-        ran = first_calls.run(described, form.stream, later)
+        later = partial(_plan, described.descriptors, stream, *described.settings)
+        ran = first_calls.run(described, first_form, stream, later)
         if ran is not None:
             result, first = ran
             recent.remember(first)
             return result
     try:
-        bound = BoundProduct(described, form)
+        bound = BoundProduct(described, form_of(described))
     except NotFaster:
         if not comes_back:
-            first_calls.learn(described)
+            first_calls.learn(described, first_form)
         raise
     result = bound.run()
     recent.remember(bound.planned)
     if not comes_back and bound.planned.has_formulas:
-        first_calls.learn(described)
+        first_calls.learn(described, first_form)
     elif comes_back and (repeat := bound.repeat(alpha, beta)):
         recent.keep(repeat, described.given[0], described.given[1])
     return result
@@ -313,7 +320,7 @@ class BoundProduct:
 
 
 _planned: dict[Any, PlannedProduct] = {}
-_seen: dict[int, None] = {}  # hashes of forms
+_seen: dict[int, None] = {}  # hashes of `first_calls.Form`, with streams
 _keeping = threading.Lock()
 
 

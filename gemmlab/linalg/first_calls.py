@@ -153,14 +153,28 @@ class FirstCall:
 _paths: dict[Any, list[Path | None]] = {}  # None for a product that has no path
 
 
-def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) -> Any:
+# What products must share so that one path may fit both, and the arguments of `Path.numbers`.
+Form = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+def form_of(described: Operands) -> Form:
+    a, b, c, out = descriptors = described.descriptors
+    assert a is not None and b is not None
+    ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
+    key = *ranks, described.precision, a.device
+    return key, (*_numbers(descriptors), *described.scalars)
+
+
+def run(
+    described: Operands, form: Form, stream: int, planned: Callable[[], ProductPlan]
+) -> tuple[Any, FirstCall] | None:
     """Enqueue a product on a stream; return its result and `FirstCall`, or None if it cannot run.
 
     It cannot if an operand is wrong, packed or an array of another library, must be copied, or if
     no similar product has run before. Nothing has been written then. `planned` plans it in general.
     """
-    descriptors, scalars, framework = described.descriptors, described.scalars, described.framework
-    a, b, c, out = descriptors
+    (key, numbers), framework = form, described.framework
+    a, b, c, out = descriptors = described.descriptors
     assert a is not None and b is not None and framework is not None
     device = a.device
     if described.packed or described.restore or not gpus.is_current(device):
@@ -168,10 +182,9 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
     for x in descriptors:
         if x is not None and not (x.device == device and is_float32(x.dtype)):
             return None
-    values = *_numbers(descriptors), *scalars
-    paths = _paths.get(_key(described), [])
+    paths = _paths.get(key, [])
     for i, path in enumerate(paths):
-        if path is not None and (found := path.numbers(*values)) is not None:
+        if path is not None and (found := path.numbers(*numbers)) is not None:
             paths[i], paths[0] = paths[0], path  # the next product probably takes it, too
             break
     else:
@@ -217,30 +230,21 @@ def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) ->
     return None
 
 
-def learn(described: Operands) -> None:
+def learn(described: Operands, form: Form) -> None:
     """Find the path of a product that has run, for those that follow. Takes milliseconds."""
-    descriptors = described.descriptors
+    descriptors, (key, numbers) = described.descriptors, form
     a = descriptors[0]
     assert a is not None
     if described.packed or described.restore:
         return
-    key = _key(described)
     found = _paths.get(key)
     if found is None:  # a program may have only one product of its like
         _paths[key] = []
     elif len(found) < _MOST:
-        scalars, values = described.scalars, (*_numbers(descriptors), *described.scalars)
-        if any(path is not None and path.numbers(*values) for path in found):
+        if any(path is not None and path.numbers(*numbers) for path in found):
             return  # its kernels had not been loaded, or no formulas of theirs fitted
+        gpu = gpus.gpu(a.device)
         try:
-            found.append(Path(descriptors, scalars, described.precision, gpus.gpu(a.device)))
+            found.append(Path(descriptors, described.scalars, described.precision, gpu))
         except NotTraceable:
             found.append(None)
-
-
-def _key(described: Operands) -> tuple[Any, ...]:
-    """What products must share so that one path may fit both."""
-    a, b, c, out = described.descriptors
-    assert a is not None and b is not None
-    ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
-    return *ranks, described.precision, a.device
