@@ -199,21 +199,19 @@ def _form(a: Tensor, b: Tensor) -> tuple[Any, ...]:
 
 
 def _obstacle(args: tuple[Tensor, ...], options: dict[str, Any]) -> str | None:
-    """Return why gemmlab cannot compute a product, or None."""
-    out = options.get("out")
-    tensors = args if out is None else (*args, out)
+    """Return why gemmlab cannot compute a product, or None.
+
+    What PyTorch's own kernel refuses, too, is found by gemmlab's checks, unless it broadcasts.
+    """
     a, b = args[-2:]
-    device = a.get_device()
-    for x in tensors:
-        if x.dtype is not _FLOAT32:
-            return "not float32"
-        if x.get_device() != device:
-            return "tensors on several devices"
+    if b.dtype is not _FLOAT32:
+        return "not float32"
     if _allows_tf32():
         return "the program allows TF32"
     shape, other = a.shape, b.shape
-    if len(shape) != len(other) or shape[-1] != other[-2]:
-        return "incompatible shapes"  # PyTorch raises the error
+    if shape[-1:] != other[-2:-1] or shape[:-2] != other[:-2]:
+        return "incompatible shapes"
+    out = options.get("out")
     if out is not None and out.shape != (*shape[:-1], other[-1]):
         return "out has another shape"  # PyTorch resizes it
     return None

@@ -159,6 +159,10 @@ def test_errors_are_those_of_pytorch() -> None:
         torch.mm(A, X[0])
     with pytest.raises(RuntimeError, match="same dtype"):
         torch.mm(A, B.double())
+    with pytest.raises(RuntimeError, match="batch2"):
+        torch.bmm(X[:1], X.mT)  # gemmlab.matmul broadcasts
+    with pytest.raises(RuntimeError):
+        torch.mm(A[0], B[0])
 
 
 def test_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:

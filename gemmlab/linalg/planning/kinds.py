@@ -129,7 +129,9 @@ class Kind:
 
         def planned(*given: Any) -> tuple[Any, Any]:
             *numbers, report, a, b, c, d, place = given
-            other = _like(job, sms, *numbers)
+            # Most products have one item, alpha = 1 and beta = 0, and need no arithmetic for them.
+            plain = [x.value if x.value in (0, 1) and x == x.value else x for x in numbers]
+            other = _like(job, sms, *plain)
             left, right, totals, doubts = place(*other.sizes(sms))
             memory = WorkspaceAddresses(left, right, report, totals, doubts)
             arrays = dict(zip(NAMES, (a, b, c, d), strict=True))
