@@ -205,12 +205,22 @@ def place_of(described: Operands) -> tuple[int, Any]:
 
 def form_of(described: Operands) -> Form:
     """Return the form of a product's operands, and the stream that it runs on."""
-    descriptors, packed = described.descriptors, described.packed
     stream, place = place_of(described)
-    serials = tuple(operand.serial for operand in packed.values()) if packed else None
-    forms = [None if x is None else x[1:] for x in descriptors]
-    key = (*forms, serials, described.scalars, described.precision, place, described.framework)
+    forms = [None if x is None else x[1:] for x in described.descriptors]
+    key = (
+        *forms,
+        _serials(described),
+        described.scalars,
+        described.precision,
+        place,
+        described.framework,
+    )
     return Form(key, stream, place)
+
+
+def _serials(described: Operands) -> tuple[int, ...]:
+    packed = described.packed
+    return tuple([operand.serial for operand in packed.values()]) if packed else ()
 
 
 def compute(described: Operands, alpha: Any, beta: Any) -> Any:
@@ -220,7 +230,7 @@ def compute(described: Operands, alpha: Any, beta: Any) -> Any:
     """
     stream, place = place_of(described)
     first_form = first_calls.form_of(described)
-    comes_back = _was_seen(hash((first_form, place)))
+    comes_back = _was_seen(hash((first_form, place, _serials(described))))
     if not comes_back:
         later = partial(_plan, described.descriptors, stream, *described.settings)
         ran = first_calls.run(described, first_form, stream, later)
@@ -320,7 +330,7 @@ class BoundProduct:
 
 
 _planned: dict[Any, PlannedProduct] = {}
-_seen: dict[int, None] = {}  # hashes of `first_calls.Form`, with streams
+_seen: dict[int, None] = {}  # hashes of what `form_of` tells apart
 _keeping = threading.Lock()
 
 

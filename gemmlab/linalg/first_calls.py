@@ -129,8 +129,13 @@ class FirstCall:
     """A product that has run by formulas; it keeps its report, but no operand."""
 
     def __init__(
-        self, space: Workspace, report: int, saved_s: float, planned: Callable[[], ProductPlan]
+        self,
+        space: Workspace | None,
+        report: int,
+        saved_s: float,
+        planned: Callable[[], ProductPlan],
     ) -> None:
+        """space: of the stream; None for `ieee`, which counts nothing."""
         self._space, self._report, self._planned = space, report, planned
         self.saved_s = saved_s
 
@@ -143,10 +148,11 @@ class FirstCall:
         return replace(planned, counts=self._counts)
 
     def _counts(self) -> Counts:
+        assert self._space is not None
         return self._space.counts(self._report)
 
     def __del__(self) -> None:
-        if self._report:
+        if self._space is not None:
             self._space.give_report(self._report)
 
 
@@ -201,20 +207,20 @@ def run(
         return None
     if out is not None:
         operands.check_overlap(described.named)
+    if not sgemm and products.is_recording(stream):
+        return None
+    at_d, at = c.address if c else 0, out.address if out else 0
+    if out is None:
+        result = framework.maker(shape, device, described.stream)()
+        at = framework.address(result)
+    else:
+        result = described.arrays[3]
+    addresses = a.address, b.address, at, at_d
+    if sgemm:
+        products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
+        return result, FirstCall(None, 0, 0.0, planned)
     space = workspace(framework, device, stream)
     with space.lock:
-        if products.is_recording(stream):
-            return None
-        at_d, at = (0 if x is None else x.address for x in (c, out))
-        if out is None:
-            result = framework.maker(shape, device, described.stream)()
-            at = framework.address(result)
-        else:
-            result = described.arrays[3]
-        addresses = a.address, b.address, at, at_d
-        if sgemm:
-            products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
-            return result, FirstCall(space, 0, 0.0, planned)
         report = space.take_report()
         first = FirstCall(space, report, saved[chosen], planned)
         for i, kind in enumerate(alike):

