@@ -89,6 +89,8 @@ def matmul(
         options = {"alpha": alpha, "beta": beta, "precision": precision, "stream": stream}
         return dynamo.untraced("matmul")(a, b, c, out=out, **options)
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)
+    if result is None:
+        result = entry.similar(a, b, c, out, alpha, beta, precision, stream)
     if result is not None:
         return result
     if _are_distributed(a, b, c, out):

@@ -39,6 +39,9 @@ class ArrayDescriptor(NamedTuple):
         return self[1:]
 
 
+Describer = Callable[[Any, Any], tuple[ArrayDescriptor, ArrayDescriptor] | None]
+
+
 @lru_cache(64)
 def is_float32(dtype: Any) -> bool:
     return str(dtype).removeprefix("torch.") == "float32"
@@ -62,6 +65,12 @@ class Framework(Protocol):
         """Return a fast test whether another array has the type and form of this one.
 
         The test keeps no reference to `array`. Unless `shaped`, it does not compare shapes.
+        """
+
+    def describer(self, a: Any, b: Any) -> Describer | None:
+        """Return a fast function that describes two arrays like these, or None.
+
+        They may differ from a and b in sizes, strides and addresses alone; else it returns None.
         """
 
     def is_on_host(self, array: Any) -> bool: ...
@@ -162,6 +171,31 @@ class Torch:
         if not array.requires_grad:
             return check  # type: ignore[no-any-return]
         return lambda other: check(other) and not self._grad()
+
+    def describer(self, a: Any, b: Any) -> Describer | None:
+        any_size: Any = [[None] * a.dim(), [None] * b.dim()]
+        try:
+            guards = self._guards(a, b, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
+        except TypeError:  # as in `matcher`
+            return None
+        if a.requires_grad or b.requires_grad:
+            return None
+        check, address = guards.check, self.address
+        (*_, dtype_a, device_a), (*_, dtype_b, device_b) = self.describe(a), self.describe(b)
+        new: Any = partial(tuple.__new__, ArrayDescriptor)
+
+        def describe(x: Any, y: Any) -> tuple[ArrayDescriptor, ArrayDescriptor] | None:
+            if not check(x, y):
+                return None
+            at_x, at_y = address(x), address(y)
+            if not (at_x and at_y):  # empty, or without memory
+                return None
+            return (
+                new((at_x, x.shape, x.stride(), dtype_a, device_a)),
+                new((at_y, y.shape, y.stride(), dtype_b, device_b)),
+            )
+
+        return describe
 
     def is_on_host(self, array: Any) -> bool:
         return not array.is_cuda and array.device.type == "cpu"
@@ -303,6 +337,9 @@ class CuPy:
             )
 
         return (lambda x: matches(x) and x.shape == shape) if shaped else matches
+
+    def describer(self, a: Any, b: Any) -> Describer | None:
+        return None
 
     def is_on_host(self, array: Any) -> bool:
         return False

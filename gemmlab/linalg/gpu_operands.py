@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gemmlab.errors import ArrayError, DTypeError
-from gemmlab.linalg import frameworks
+from gemmlab.linalg import frameworks, recent
 from gemmlab.linalg.frameworks import ArrayDescriptor, Framework, carrier, find
-from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars, device_mismatch
+from gemmlab.linalg.operands import NAMES, PLAIN, Arrays, Operands, Scalars, device_mismatch
 from gemmlab.linalg.packed import PackedMatrix
 
 
@@ -46,6 +46,9 @@ def describe(
         descriptors = [None if x is None else describe(x) for x in arrays]
     except ArrayError:
         descriptors = _described_by_name(framework, arrays)
+    options = precision, stream, restore, out
+    if scalars is PLAIN and not packed and all(x is None for x in options):
+        recent.keep_describer(framework, arrays[0], arrays[1])
     rest = scalars, precision, framework, packed, stream, restore
     return Operands(given, arrays, descriptors, *rest)
 

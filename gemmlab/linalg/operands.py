@@ -90,7 +90,7 @@ class Layout:
     d: Stack | None = None
 
 
-_PLAIN = Scalars(1.0, 0.0)
+PLAIN = Scalars(1.0, 0.0)
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -103,7 +103,7 @@ def check_scalars(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
     if b is None:
         raise DTypeError("b is None; it must be an array")
     if alpha is None and beta is None and c is None:
-        return _PLAIN
+        return PLAIN
     if c is not None and beta is None:
         raise InputError("c without beta: the product adds beta·c, so pass beta (1 adds c itself)")
     scalars = Scalars(_float32("alpha", alpha, 1.0), _float32("beta", beta, 0.0))

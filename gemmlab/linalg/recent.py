@@ -2,7 +2,8 @@
 
 Most programs repeatedly multiply arrays of a few forms. A `Repeat` matches each operand against
 the form of an earlier one; if all match, the earlier checks and plan still apply. All other
-products take the long path, `entry.compute`.
+products take the long path, `entry.compute`. Of it, arrays that differ from earlier ones in sizes
+alone skip the description (`described`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gemmlab.linalg.frameworks import Framework, stream_handle
-from gemmlab.linalg.operands import Arrays
+from gemmlab.linalg.frameworks import Describer, Framework, stream_handle
+from gemmlab.linalg.operands import PLAIN, Arrays, Operands
 from gemmlab.linalg.planned import ProductPlan
 
 _MOST_SHAPES = 256  # pairs of shapes for which products are kept
@@ -117,6 +118,8 @@ class _Recent(threading.local):
     def __init__(self) -> None:
         self.product: Planned | None = None  # the last one
         self.repeats: dict[Any, tuple[Repeat, ...]] = {}  # by the shapes of a and b
+        self.describe: Describer | None = None  # arrays like those of a product without options
+        self.framework: Framework | None = None  # of those arrays
 
 
 _recent = _Recent()
@@ -150,6 +153,21 @@ def again(
                 _recent.repeats[key] = (repeat, *others)
             return result
     return None
+
+
+def described(a: Any, b: Any) -> Operands | None:
+    """Describe a and b like those of the last product without options, of other sizes; or None."""
+    describe = _recent.describe
+    found = None if describe is None else describe(a, b)
+    if found is None:
+        return None
+    given = a, b, None, None
+    return Operands(given, given, [*found, None, None], PLAIN, None, _recent.framework)
+
+
+def keep_describer(framework: Framework, a: Any, b: Any) -> None:
+    """Let `described` describe arrays like a and b."""
+    _recent.describe, _recent.framework = framework.describer(a, b), framework
 
 
 def keep(repeat: Repeat, a: Any, b: Any) -> None:

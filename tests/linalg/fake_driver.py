@@ -67,6 +67,19 @@ class Framework:
 
         return match_by_form(self.describe if shaped else unshaped, array)
 
+    def describer(self, a: Array, b: Array) -> Any:
+        def kind(x: Any) -> Any:
+            return type(x) is Array and (x.values.ndim, x.values.dtype, x.device)
+
+        alike = kind(a), kind(b)
+
+        def describe(x: Any, y: Any) -> Any:
+            if (kind(x), kind(y)) != alike:
+                return None
+            return self.describe(x), self.describe(y)
+
+        return describe if all(alike) else None
+
     def is_on_host(self, array: Array) -> bool:
         return False
 

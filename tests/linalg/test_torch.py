@@ -117,6 +117,30 @@ def test_what_tells_tensors_alike_keeps_none(guards: bool) -> None:
     assert kept() is None and alike(torch.ones(3))
 
 
+def test_tensors_like_others_are_described_as_before() -> None:
+    framework = Torch()
+    a, b = torch.ones(3, 4), torch.ones(4, 5)
+    kept = weakref.ref(a)
+    describe = framework.describer(a, b)
+    assert describe is not None
+    del a
+    assert kept() is None
+    for x, y in (
+        (torch.ones(7, 9).T, torch.ones(9, 2)),
+        (torch.ones(1, 2), torch.ones(2, 8)[:, ::3]),
+    ):
+        assert describe(x, y) == (framework.describe(x), framework.describe(y))
+    gradient = torch.ones(4, 5, requires_grad=True)
+    others = b.double(), b[0], b[:0], gradient, torch.nn.Parameter(b), b.to_sparse(), b.to("meta")
+    for other in (*others, torch._neg_view(b), None, b.numpy()):
+        assert describe(b, other) is None
+        assert describe(other, b) is None
+    assert framework.describer(b, gradient) is None
+    with torch.inference_mode():
+        assert describe(torch.ones(4, 4), b) is None
+    assert torch.func.vmap(lambda x: torch.ones(()) if describe(x, b) is None else x)(b[None]) == 1
+
+
 def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     framework: Any = Torch()
     entered = [(1, 0, 1)]  # number, GPU and kind of device
