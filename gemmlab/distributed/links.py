@@ -20,6 +20,7 @@ from gemmlab.linalg.planning import tiers
 
 ITEM = 4  # bytes of a float32
 MEMORY = 2.5e12  # bytes that an H100 reads and writes per second
+STORED = 6e12  # bytes of C per second, behind the products of an H200 at its sustained rate
 Point = tuple[float, float]  # bytes into each process, and seconds
 
 
@@ -86,7 +87,7 @@ class Machine:
         if self.operations is not None:
             return work / self.operations
         alone, whole, plain = _on_h200(m, n, k, batch, packed)
-        limited = work / self.sustained + ITEM * m * n * batch / DEFAULT.store_rate
+        limited = work / self.sustained + ITEM * m * n * batch / STORED
         return min(whole + max(limited - alone, 0), plain)
 
     def packs(self, m: int, n: int, k: int) -> bool:
@@ -99,7 +100,7 @@ class Machine:
 
     def adding(self, m: int, n: int, batch: int = 1) -> float:
         """Return the seconds in which a product also reads the sum that it adds to."""
-        return ITEM * m * n * batch / DEFAULT.store_rate
+        return ITEM * m * n * batch / STORED
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""

@@ -154,6 +154,8 @@ def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
 KERNELS = {
     "K-major, a warp each": (True, PackConfig(warps=1, fours=2), (11, 130), 3),
     "K-major, a block each": (True, PackConfig(fours=1), (2, 1101), 0),
+    "K-major, aligned and not": (True, PackConfig(fours=1), (5, 993), 0),
+    "K-major, shorter than a warp": (True, PackConfig(warps=1, fours=2), (9, 5), 2),
     "MN-major, one block": (False, PackConfig(cluster=1, fours=2), (37, 50), 1),
     "MN-major, two blocks": (False, PackConfig(cluster=2, fours=1), (37, 50), 2),
     "K-major, rounded down": (True, PackConfig(first="down", warps=1, fours=2), (11, 90), 2),

@@ -96,6 +96,18 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
     assert (abs(c - exact) <= 4 * U * magnitude).all()
 
 
+@pytest.mark.parametrize("tile", [SMALL, PAIR])
+@pytest.mark.slow
+def test_rows_that_start_anywhere_in_a_sector_have_the_same_bits(tile: TileConfig) -> None:
+    """Rows of 67 numbers start at each of the eight places, rows of 72 at the first."""
+    a, b = matrices(70, 72, 40)
+    aligned, _ = product(a, b, tile, alpha=1.5)
+    odd, _ = product(a, b[:, :67], tile, alpha=1.5)
+    assert np.array_equal(odd, aligned[:, :67])
+    added, _ = product(a, b[:, :67], tile, alpha=1.5, beta=0.5)
+    assert np.array_equal(added, odd + before(70, 67) / 2)
+
+
 @pytest.mark.parametrize(
     ("tile", "k"),
     [

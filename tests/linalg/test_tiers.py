@@ -61,13 +61,31 @@ def test_no_route_is_faster_than_the_bound() -> None:
 
 
 def test_lines_that_are_not_aligned_cost_time() -> None:
-    """Each of a, b and c, whatever its order: by 60 shapes that were drawn and measured."""
+    """Each of a, b and c, whatever its order: by shapes that were drawn and measured."""
+    share = ARCHITECTURES[9, 0].direct_unaligned
     for k_major, counts in (((True, False), (0, 2, 1)), ((False, True), (1, 1, 1))):
         own = replace(HOPPER, m=1024, n=1024, k=1024, k_major=k_major)
         odd = replace(own, m=1023), replace(own, n=1023), replace(own, k=1023)  # as many tiles
         for case, count in zip(odd, counts, strict=True):
             found = direct_time(case) / direct_time(own)
-            assert found == pytest.approx(1 + 0.5 * count, rel=0.01), case
+            assert found == pytest.approx(1 + share * count, rel=0.01), case
+
+
+@pytest.mark.parametrize(
+    ("shape", "measured_us"),
+    [
+        ((110, 73, 2184, 10, "tn"), 41.0),  # k is not divided in a stack
+        ((2260, 2467, 73, 15, "nt"), 442.2),  # the ends of tiles, where lines are not aligned
+        ((79, 4032, 1056, 5, "nn"), 154.3),  # rows that fill a part of a tile
+    ],
+)
+def test_sgemm_is_as_slow_as_measured(
+    shape: tuple[int, int, int, int, str], measured_us: float
+) -> None:
+    """On an H100, within a third; these were two to four times slower than was predicted."""
+    m, n, k, batch, way = shape
+    case = replace(HOPPER, m=m, n=n, k=k, batch=batch, k_major=(way[0] == "n", way[1] == "t"))
+    assert 0.6 < sgemm_time(case) * 1e6 / measured_us < 1.4
 
 
 @pytest.mark.parametrize("columns", [10, 11, 16])

@@ -41,6 +41,7 @@ class Architecture:
     stages: Mapping[int, int]  # width of the tile -> stages of shared memory
     step_clocks: Mapping[int, int]  # width of the tile -> clocks per 64 of k
     round_clocks: int  # to fill the pipeline and to write C
+    short: int  # elements; longer K-major vectors fill more registers of a thread
     long: int  # elements; a whole block packs each longer K-major vector
     # Configurations that pack MN-major operands, smallest first; none before clusters existed.
     clusters: tuple[PackConfig, ...]
@@ -69,17 +70,23 @@ class Architecture:
     pack_k_major_rate: float
     pack_mn_major_rate: float
     store_rate: float
-    # SGEMM: start in seconds; the least rows and columns that it computes; operations per second of
-    # large products; what others lose, as operations, and at most as a share of their own, and how
-    # much of that stacks lose; bytes per second, also for narrow products whose larger factor is
-    # K-major; seconds per step along k, and the most steps that one block takes.
+    # SGEMM: start in seconds; rows and columns are computed in multiples of the grain, and at least
+    # so many; operations per second of large products; what others lose, as operations, and at most
+    # as a share of their own, and how much of that stacks lose; steps of k that the ends of a tile
+    # take, and how many more if any lines are unaligned; bytes per second, also for narrow products
+    # whose larger factor is K-major; seconds per step along k, the share by which it is longer for
+    # unaligned lines, and the most steps that one block takes of a product that is not in a stack.
     sgemm_start: float
-    sgemm_tile: int
+    sgemm_grain: int
+    sgemm_tile: float
     sgemm_rate: float
     sgemm_half: float
     sgemm_idle: float
     sgemm_stacked: float
+    sgemm_ends: float
+    sgemm_unaligned_ends: float
     sgemm_bytes: float
     sgemm_narrow_bytes: float
     sgemm_step: float
+    sgemm_unaligned: float
     sgemm_deep: int

@@ -11,7 +11,7 @@ SM90 = Architecture(
     capability=(9, 0),
     multiprocessors=132,
     kernels={
-        "pack_k_major": ("sm90.pack", "pack_k_major"),
+        "pack_k_major": ("sm90.pack_k_major", "pack_k_major"),
         "pack_mn_major": ("sm90.pack", "pack_mn_major"),
         "find_peaks": ("sm90.pack_deep", "find_peaks"),
         "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),
@@ -27,6 +27,7 @@ SM90 = Architecture(
     stages={192: 5, 128: 6, 64: 8},
     step_clocks={192: 2600, 128: 1850, 64: 1100},
     round_clocks=3000,
+    short=512,
     long=1024,
     # First more blocks, then more elements per thread.
     clusters=(
@@ -35,8 +36,8 @@ SM90 = Architecture(
         PackConfig(fours=16),
         PackConfig(fours=16, threads=512),
     ),
-    # Fitted to 50 shapes with every tile and division of k, on an H100 (`gemmlab docs matmul`;
-    # record `benchmarks/h100/direct.json`); so is SGEMM.
+    # Fitted by `scripts/fit-direct` to 50 shapes with every tile and division of k, and to 120
+    # drawn at random, on an H100 (`gemmlab docs matmul`; record `benchmarks/h100/direct.json`).
     direct=(
         DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.42e-6, 1.42e-6, 5.71e-6, 2.34e-6),
         DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.921e-6, 0.921e-6, 3.7e-6, 1.59e-6),
@@ -60,24 +61,29 @@ SM90 = Architecture(
     direct_bytes=1.75e12,
     direct_fill=18.2e-6,
     direct_stream=2.97e12,
-    direct_unaligned=0.5,  # 60 shapes drawn at random, on an H100
-    # Fitted to 50 shapes (`benchmarks/h200/matmul.json`).
+    direct_unaligned=0.27,
+    # Of products that are packed: fitted to 50 shapes (`benchmarks/h200/matmul.json`).
     launch_time=10.8e-6,
     fallback_time=6e-6,
-    check_rate=1.1e12,  # the default beside fp16x3 by name, `benchmarks/h100/matmul.json`
+    check_rate=0.8e12,
     clock_time=0.9 / 1.755e9,
     vector_time=0.65e-9,
     pack_k_major_rate=3.3e12,
     pack_mn_major_rate=2.3e12,
-    store_rate=6e12,
+    store_rate=2.7e12,  # shallow products drawn at random, on an H100
+    # As `direct`.
     sgemm_start=2.67e-6,
+    sgemm_grain=32,
     sgemm_tile=45,
     sgemm_rate=48.5e12,
-    sgemm_half=0.623e9,
-    sgemm_idle=0.924,
-    sgemm_stacked=0.4,  # the stacks of `benchmarks/h100/matmul.json`
+    sgemm_half=0.543e9,
+    sgemm_idle=0.8,
+    sgemm_stacked=0.6,
+    sgemm_ends=8.6,
+    sgemm_unaligned_ends=30,
     sgemm_bytes=2.25e12,
     sgemm_narrow_bytes=1.5e12,  # 12000 × 16 × 12000 on an H100; with 11 columns 1.2e12
-    sgemm_step=16.3e-9,
-    sgemm_deep=512,
+    sgemm_step=17.9e-9,
+    sgemm_unaligned=0.25,
+    sgemm_deep=629,
 )

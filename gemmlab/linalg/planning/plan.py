@@ -73,7 +73,9 @@ def pack(
     }
     block = (32 * PACK_WARPS, 1, 1)
     if operand.k_major:
-        config = pack_config(scheme, first, PACK_WARPS if operand.depth > arch.long else 1, 8)
+        warps = PACK_WARPS if operand.depth > arch.long else 1
+        fours = 8 if operand.depth > arch.short else 4
+        config = pack_config(scheme, first, warps, fours)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
         return (PlannedLaunch("pack_k_major", config, grid, block, args, arch=arch),)
     if not packed.deep:

@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
+from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
 from gemmlab.linalg.planning import direct
@@ -280,19 +281,28 @@ def sgemm_time(case: Case) -> float:
     arch = case.arch or DEFAULT
     rows, columns = case.m, case.n
     if rows > 1 and columns > 1:  # else cuBLAS multiplies a matrix by a vector
-        rows, columns = most(rows, arch.sgemm_tile), most(columns, arch.sgemm_tile)
-    work = 2 * rows * columns * case.k * case.batch
+        rows, columns = (
+            most(ceil_div(x, arch.sgemm_grain) * arch.sgemm_grain, arch.sgemm_tile)
+            for x in (rows, columns)
+        )
+    unaligned = least(_unaligned(case), 1)
+    depth = case.k + arch.sgemm_ends + arch.sgemm_unaligned_ends * unaligned
+    work = 2 * rows * columns * depth * case.batch
     rate = arch.sgemm_bytes
     # m and n are not compared: formulas of one path hold for all shapes with the same answers.
     for narrow, large_is_k_major in zip((case.n, case.m), case.k_major, strict=True):
         if large_is_k_major and 1 < narrow <= _NARROW:
             rate = arch.sgemm_narrow_bytes
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
-    # Small products fill few multiprocessors, and wait for each step along k unless it is divided.
+    # Small products fill few multiprocessors, and wait for each step along k unless it is divided,
+    # as it is in no stack.
     idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
+    steps = least(case.k, arch.sgemm_deep)
     if case.batch > 1:
         idle *= arch.sgemm_stacked
-    computed = most(work / arch.sgemm_rate + idle, least(case.k, arch.sgemm_deep) * arch.sgemm_step)
+        steps = case.k
+    step = arch.sgemm_step * (1 + arch.sgemm_unaligned * unaligned)
+    computed = most(work / arch.sgemm_rate + idle, steps * step)
     seconds: float = arch.sgemm_start + most(size / rate, computed)
     return seconds
 

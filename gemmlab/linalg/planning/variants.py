@@ -54,6 +54,6 @@ def _direct_jobs(arch: Architecture) -> Iterator[Job]:
 
 def _depths(arch: Architecture) -> list[int]:
     """Return the last k before each limit, and the first one behind it."""
-    limits = {arch.long, *(config.deepest for config in arch.clusters)}
+    limits = {arch.short, arch.long, *(config.deepest for config in arch.clusters)}
     limits |= {scheme.short_k for scheme in SCHEMES.values() if scheme.short_k is not None}
     return sorted({depth for limit in limits for depth in (limit, limit + 1)})

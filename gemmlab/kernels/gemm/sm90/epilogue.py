@@ -108,10 +108,12 @@ def store(
     corner: tuple,
     beta: Float32,
     wide: tuple,
+    in_sectors: Boolean,
 ) -> None:
     """C = sums + beta·D for the thread's elements ((2, 2, n/8), 1, 1).
 
-    D has any strides, and may be C. wide: whether C, and D, can be accessed in pairs.
+    D has any strides, and may be C. wide: whether C, and D, can be accessed in pairs. in_sectors:
+    whether rows of the tile start where a sector does.
     """
     m, n = mC.shape
     pairs = sums.shape[0][2]
@@ -133,16 +135,62 @@ def store(
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
                     sums[(e, r, j), 0, 0] += beta * old[e, j]
-        for j in cutlass.range_constexpr(pairs):
-            if wide[0]:
-                two = cute.make_rmem_tensor(2, Float32)
-                for e in cutlass.range_constexpr(2):
-                    two[e] = sums[(e, r, j), 0, 0]
-                pair(start, j, 8).store(two.load())
-            else:
-                for e in cutlass.range_constexpr(2):
-                    if row < m and col + 8 * j + e < n:
-                        pair(start, j)[e] = sums[(e, r, j), 0, 0]
+        if not in_sectors:
+            cute.arch.sync_warp()  # a thread may store where another has loaded D
+            store_shifted(sums, r, start, (row, col), mC)
+        else:
+            for j in cutlass.range_constexpr(pairs):
+                if wide[0]:
+                    two = cute.make_rmem_tensor(2, Float32)
+                    for e in cutlass.range_constexpr(2):
+                        two[e] = sums[(e, r, j), 0, 0]
+                    pair(start, j, 8).store(two.load())
+                else:
+                    for e in cutlass.range_constexpr(2):
+                        if row < m and col + 8 * j + e < n:
+                            pair(start, j)[e] = sums[(e, r, j), 0, 0]
+
+
+@cute.jit
+def store_shifted(
+    sums: cute.Tensor, r: cutlass.Constexpr, start: cute.Pointer, at: tuple, mC: cute.Tensor
+) -> None:
+    """Store row r of the thread's sums, which starts in the middle of a sector of 32 bytes.
+
+    L2 takes as long to write a part of a sector as all of it. So the four threads that share eight
+    columns shift their sums along the row, until each group of eight fills a sector. A thread gets
+    both numbers of a pair from its neighbors. start, at: the thread's first element.
+    """
+    m, n = mC.shape
+    row, col = at
+    pairs = sums.shape[0][2]
+    lane = cute.arch.lane_idx()
+    own = lane % 4
+    first = start - 2 * own  # of the four threads
+    shift = Int32(-(first.toint() >> 2) & 7)  # elements up to the first whole sector
+    turns = ((shift + 1) // 2, shift // 2)  # threads by which even, and odd, columns move
+    sources = [lane - own + (own + turn) % 4 for turn in turns]
+    end = cutlass.min(n - (col - 2 * own), 8 * pairs)
+    if row >= m:
+        end = Int32(0)
+    for j in cutlass.range_constexpr(-1, pairs):
+        moved = cute.make_rmem_tensor(2, Float32)
+        for e in cutlass.range_constexpr(2):
+            given = sums[(e, r, max(j, 0)), 0, 0]
+            if own < turns[e]:
+                given = sums[(e, r, min(j + 1, pairs - 1)), 0, 0]
+            moved[e] = cute.arch.shuffle_sync(given, sources[e])
+        two = cute.make_rmem_tensor(2, Float32)
+        two.store(moved.load())
+        if shift % 2 == 1:
+            two[0], two[1] = moved[1], moved[0]
+        column = 8 * j + shift + 2 * own
+        if column >= 0 and column + 1 < end:
+            pair(first + column, 0, 8).store(two.load())
+        else:
+            for e in cutlass.range_constexpr(2):
+                if column + e >= 0 and column + e < end:
+                    pair(first + column, 0)[e] = two[e]
 
 
 @cute.jit
@@ -251,7 +299,8 @@ def finish_tile(
         cute.make_layout((m, n), stride=(output.row_d, output.column_d)),
     )
     inside = row0 + config.block_m <= m and col0 + config.block_n <= n
-    wide = inside and mC.iterator.toint() % 8 == 0 and ldc % 2 == 0
+    in_sectors = mC.iterator.toint() % 32 == 0 and ldc % 8 == 0
+    wide = inside and in_sectors
     wide_d = inside and mD.iterator.toint() % 8 == 0 and output.row_d % 2 == 0
     wide_d = wide_d and output.column_d == 1
     if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
@@ -259,4 +308,4 @@ def finish_tile(
             peak = config.scheme.peak
             leave_doubtful(sums, coords, output, tile, (row0, col0), sizes, peak)
     unscale(sums, coords, (row0, col0), (uA, uB), output.alpha)
-    store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))
+    store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d), in_sectors)

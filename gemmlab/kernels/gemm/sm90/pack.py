@@ -6,11 +6,11 @@ scaled value then becomes a sum of parts. The first part is the value rounded to
 is the remainder rounded to 16 bits, and so on. How the `first` part is rounded determines the sign
 of the remainder, and so the sign of the error of leaving out remainder times remainder.
 
-An operand is K-major if the elements of a vector are contiguous, and MN-major if the elements of
-different vectors are. An MN-major operand is packed by clusters of blocks, which exchange the
-largest magnitudes that they have found; `pack_deep` packs matrices too deep for the registers of a
-cluster. The parts keep the order of the matrix in memory. Their pitch meets TMA's rules whatever
-the matrix's pitch is.
+An operand is K-major if the elements of a vector are contiguous (`pack_k_major`), and MN-major if
+the elements of different vectors are. An MN-major operand is packed by clusters of blocks, which
+exchange the largest magnitudes that they have found; `pack_deep` packs matrices too deep for the
+registers of a cluster. The parts keep the order of the matrix in memory. Their pitch meets TMA's
+rules whatever the matrix's pitch is.
 
 | output    | per     | meaning                                                                   |
 |-----------|---------|---------------------------------------------------------------------------|
@@ -40,7 +40,6 @@ from gemmlab.kernels.gemm.sm90.config import (
     LEAST_PEAK,
     NO_SHORTFALL,
     NOT_FINITE_RISK,
-    PACK_WARPS,
     STRIP,
     VECTOR_PITCH,
     WIDE_COUNT,
@@ -181,15 +180,10 @@ def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
 
 
 @cute.jit
-def pack_four(
-    four: cute.TensorSSA,
-    scales: Any,
-    counts: cute.Tensor,
-    target: cute.Pointer,
-    step: Int64,
-    config: cutlass.Constexpr,
-) -> None:
-    """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
+def split_four(
+    four: cute.TensorSSA, scales: Any, counts: cute.Tensor, config: cutlass.Constexpr
+) -> list:
+    """The parts of four elements, largest first; count those at risk."""
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
@@ -202,9 +196,9 @@ def pack_four(
         if size > 0 and size < (127 + scheme.floor) << 23:
             counts[e] += 1
         rest[e] = value
-    dtype = ELEMENTS[scheme.dtype]
     values = cute.make_rmem_tensor(4, Float32)
     values.store(rest.load())
+    parts = []
     for part in cutlass.range_constexpr(scheme.parts):
         if cutlass.const_expr(scheme.has_ties and part == scheme.parts - 1):
             for e in cutlass.range_constexpr(4):
@@ -212,11 +206,32 @@ def pack_four(
         head = cute.make_rmem_tensor(4, Float32)
         for e in cutlass.range_constexpr(4):
             head[e] = first_part(rest[e], config.first if part == 0 else "nearest")
-        rounded = head.load().to(dtype)
+        rounded = head.load().to(ELEMENTS[scheme.dtype])
         rest.store(rest.load() - rounded.to(Float32))
-        address = (target + part * step).toint()
+        parts.append(rounded)
+    return parts
+
+
+@cute.jit
+def store_parts(parts: list, target: cute.Pointer, step: Int64) -> None:
+    """Write the parts of four elements to `target`, `target + step`, …"""
+    for part in cutlass.range_constexpr(len(parts)):
+        address, dtype = (target + part * step).toint(), parts[part].element_type
         aligned = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=8)
-        cute.make_tensor(aligned, cute.make_layout(4)).store(rounded)
+        cute.make_tensor(aligned, cute.make_layout(4)).store(parts[part])
+
+
+@cute.jit
+def pack_four(
+    four: cute.TensorSSA,
+    scales: Any,
+    counts: cute.Tensor,
+    target: cute.Pointer,
+    step: Int64,
+    config: cutlass.Constexpr,
+) -> None:
+    """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
+    store_parts(split_four(four, scales, counts, config), target, step)
 
 
 @cute.jit
@@ -225,33 +240,6 @@ def combine(a: Int32, b: Int32, op: cutlass.Constexpr) -> Int32:
     if cutlass.const_expr(op == "max"):
         result = cutlass.max(a, b)
     return result
-
-
-@cute.jit
-def reduce_threads(values: tuple, warps: cutlass.Constexpr, ops: cutlass.Constexpr) -> list:
-    """Reduce each value by its op, "max" or "add", over a warp or all `warps` of the block.
-
-    Every thread has the results.
-    """
-    thread, _, _ = cute.arch.thread_idx()
-    results = []
-    for value, op in zip(values, ops, strict=True):
-        for level in cutlass.range_constexpr(5):
-            value = combine(value, cute.arch.shuffle_sync_bfly(value, 16 >> level), op)
-        results.append(value)
-    if cutlass.const_expr(warps > 1):
-        shape = cute.make_layout((len(ops), warps), stride=(warps, 1))
-        sW = cute.make_tensor(cute.arch.alloc_smem(Int32, len(ops) * warps, 16), shape)
-        if thread % 32 == 0:
-            for v in cutlass.range_constexpr(len(ops)):
-                sW[v, thread // 32] = results[v]
-        cute.arch.sync_threads()
-        for v in cutlass.range_constexpr(len(ops)):
-            value = sW[v, 0]
-            for i in cutlass.range_constexpr(1, warps):
-                value = combine(value, sW[v, i], ops[v])
-            results[v] = value
-    return results
 
 
 @cute.jit
@@ -275,71 +263,6 @@ def reduce_strip(tensors: tuple, values: tuple, ops: cutlass.Constexpr) -> None:
             sW = tensors[v]
             for w in cutlass.range_constexpr(1, warps):
                 sW[0, thread] = combine(sW[0, thread], sW[w, thread], ops[v])
-
-
-@cute.kernel
-def pack_k_major(
-    x: cute.Pointer,
-    out: cute.Pointer,
-    unscale: cute.Pointer,
-    risk: cute.Pointer,
-    shortfall: cute.Pointer,
-    status: cute.Pointer,
-    vectors: Int32,
-    depth: Int32,
-    ldx: Int64,
-    batch_x: Int64,
-    pitch: Int32,
-    config: cutlass.Constexpr,
-):
-    pdl_wait()
-    thread, _, _ = cute.arch.thread_idx()
-    bx, item, _ = cute.arch.block_idx()
-    scheme, FOURS, STRIDE = config.scheme, config.fours, 4 * 32 * config.warps
-    vector = bx * (PACK_WARPS // config.warps) + thread // (32 * config.warps)
-    first = thread % (32 * config.warps) * 4
-    mX = cute.make_tensor(x + item * batch_x, cute.make_layout((vectors, depth), stride=(ldx, 1)))
-    wide = simt.allows_quads(mX.iterator, ldx)
-
-    # Registers hold the front of the vector. The rest of a long vector is read twice.
-    held = cute.make_rmem_tensor((4, FOURS), Float32)
-    peak, exponents = Int32(0), Int32(0)
-    for i in cutlass.range_constexpr(FOURS):
-        four = load_inside(mX, vector, first + i * STRIDE, wide)
-        for e in cutlass.range_constexpr(4):
-            held[e, i] = four[e]
-    for i in cutlass.range_constexpr(4 * FOURS):
-        peak = cutlass.max(peak, magnitude(held[i]))
-        exponents += magnitude(held[i]) >> 23
-    for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
-        four = load_inside(mX, vector, k, wide)
-        for e in cutlass.range_constexpr(4):
-            peak = cutlass.max(peak, magnitude(four[e]))
-            exponents += magnitude(four[e]) >> 23
-    peak, exponents = reduce_threads((peak, exponents), config.warps, ("max", "add"))
-    scale, short = scale_of(peak, scheme), shortfall_of(peak, exponents, depth)
-
-    counts = cute.make_rmem_tensor(4, Int32)
-    counts.fill(0)
-    target = out + (Int64(item) * scheme.parts * vectors + vector) * pitch
-    step = Int64(vectors) * pitch
-    if vector < vectors:
-        for i in cutlass.range_constexpr(FOURS):
-            k = first + i * STRIDE
-            if k < depth:
-                four = held[None, i].load()
-                pack_four(four, [scale] * 4, counts, target + k, step, config)
-        for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
-            four = load_inside(mX, vector, k, wide)
-            pack_four(four, [scale] * 4, counts, target + k, step, config)
-    count = counts[0] + counts[1] + counts[2] + counts[3]
-    count = reduce_threads((count,), config.warps, ("add",))[0]
-    if vector < vectors and first == 0:
-        at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
-        simt.element(risk, at)[0] = count
-        simt.element(shortfall, at)[0] = short
-        count_risk(Int32(0), count, short, depth, status)
-        record_scale(at, scale, unscale, risk, status)
 
 
 @cute.jit
@@ -452,4 +375,4 @@ def pack_mn_major(
         add_risk(risk + at, sW[0, thread], short, depth, status)
 
 
-SIGNATURES = signatures(POINTERS, pack_k_major, pack_mn_major)
+SIGNATURES = signatures(POINTERS, pack_mn_major)
