@@ -2,6 +2,7 @@
 
     python -m benchmarks direct benchmarks/h100/direct.json
 
+Also SGEMM, `fp16x3` and `tf32x3` at shapes drawn at random, most of whose rows are not aligned.
 `scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to the record. Times are of CUDA graphs
 of calls. Errors are the largest |C - AB| / (|A||B|) of an element in u = 2^-24.
 """
@@ -19,13 +20,14 @@ from benchmarks import accuracy
 from benchmarks.gpu import Gpu, Work
 from benchmarks.matmul import tables as matmul_tables
 from benchmarks.matmul.results import DEPTHS, FAMILIES, SAMPLE
-from benchmarks.matmul.speed import SHAPES
+from benchmarks.matmul.speed import SHAPES, drawn_shapes
 from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Row
+from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch.sm90 import SM90
-from gemmlab.linalg.planning import direct
+from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Choice
+from gemmlab.linalg.planning.tiers import DIRECT, FASTEST, LEAST_DEPTH, Choice
 from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
 from gemmlab.report.markdown import table
@@ -35,6 +37,7 @@ GRAPH_S = 5e-4  # of calls in a graph
 SLOWEST = 4  # times SGEMM, as predicted; slower routes are left out
 LARGEST = 2e11  # operations; of larger products, which are packed, no route is timed
 CHECKED = 3e10  # operations; larger products are not compared with float64
+SEEDS = (20, 21)  # of the shapes of `drawn`; those of the pages have another
 
 
 def routes(gpu: Gpu) -> Iterator[Row]:
@@ -47,24 +50,20 @@ def routes(gpu: Gpu) -> Iterator[Row]:
 
 
 def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -> Row:
-    stack = (batch,) if batch > 1 else ()
-    a = gpu.normal(*stack, *((m, k) if way[0] == "n" else (k, m)), seed=1)
-    b = gpu.normal(*stack, *((k, n) if way[1] == "n" else (n, k)), seed=2)
-    a, b = (x.mT if t == "t" else x for x, t in zip((a, b), way, strict=True))
-    c = gpu.empty(*stack, m, n)
+    a, b, c = arrays(gpu, m, n, k, batch, way)
     work, exact, size = 2 * m * n * k * batch, None, None
     if work <= CHECKED:
         exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-    sgemm = microseconds(gpu, lambda: gpu.torch.matmul(a, b, out=c))
-    packed = partial(gemmlab.matmul, a, b, out=c, precision="fp16x3")
-    found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way, "sgemm": sgemm}
-    found |= {"fp16x3": microseconds(gpu, packed), "routes": []}
+    found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
+    found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
+    packed = partial(gemmlab.matmul, a, b, out=c, precision=FASTEST)
+    found |= {FASTEST: microseconds(gpu, packed), "routes": []}
     k_major = way[0] == "n", way[1] == "t"
     times = direct.seconds_of(m, n, k, batch, k_major, SM90, SM90.multiprocessors)
     for index, seconds in enumerate(times):
-        if work > LARGEST or seconds * 1e6 > SLOWEST * sgemm:
+        if work > LARGEST or seconds * 1e6 > SLOWEST * found["sgemm"]:
             continue
-        call = bound(gpu, launcher, a, b, c, index)
+        call = bound(gpu, launcher, a, b, c, Choice(DIRECT, "measured", arch=SM90), index)
         c.fill_(float("nan"))
         call()
         error = None if exact is None else float(((c.double() - exact).abs() / size).max()) * 2**24
@@ -72,24 +71,52 @@ def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -
     return found
 
 
-def bound(gpu: Gpu, launcher: Any, a: Any, b: Any, c: Any, index: int) -> Work:
-    """A product by a route, which adds itself to the current stream."""
+def drawn(gpu: Gpu) -> Iterator[Row]:
+    """SGEMM, and each tier as the default runs it, at shapes drawn at random."""
+    launcher = Launcher(0)
+    for m, n, k, batch, way in (shape for seed in SEEDS for shape in drawn_shapes(seed)):
+        a, b, c = arrays(gpu, m, n, k, batch, way)
+        found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
+        found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
+        for tier in (FASTEST, DIRECT):
+            fallback = SCHEMES[tier].fallback if tier in SCHEMES else None
+            choice = Choice(tier, "measured", fallback, SM90)
+            found[tier] = microseconds(gpu, bound(gpu, launcher, a, b, c, choice))
+        yield found
+        gpu.release()
+
+
+def arrays(gpu: Gpu, m: int, n: int, k: int, batch: int, way: str) -> tuple[Any, Any, Any]:
+    """Two factors, as their transposes if `way` has a t, and room for the product."""
+    stack = (batch,) if batch > 1 else ()
+    a = gpu.normal(*stack, *((m, k) if way[0] == "n" else (k, m)), seed=1)
+    b = gpu.normal(*stack, *((k, n) if way[1] == "n" else (n, k)), seed=2)
+    a, b = (x.mT if t == "t" else x for x, t in zip((a, b), way, strict=True))
+    return a, b, gpu.empty(*stack, m, n)
+
+
+def bound(
+    gpu: Gpu, launcher: Any, a: Any, b: Any, c: Any, choice: Choice, index: int | None = None
+) -> Work:
+    """A product, which adds itself to the current stream. index: of its route; None: the best."""
     (m, k), n, batch = a.shape[-2:], b.shape[-1], a.shape[0] if a.ndim > 2 else 1
     steps = [x.stride(0) if batch > 1 else 0 for x in (a, b, c)]
     left = Stack(m, k, a.stride(-2), a.stride(-1), batch, steps[0]).operand()
     right = Stack(k, n, b.stride(-2), b.stride(-1), batch, steps[1]).transposed.operand()
     assert left is not None and right is not None
-    route = direct.routes(SM90, (left.k_major, right.k_major))[index]
-    factors = Factor("a", left, DIRECT), Factor("b", right, DIRECT)
-    choice = Choice(DIRECT, "measured", arch=SM90)
+    routes = direct.routes(SM90, (left.k_major, right.k_major))
+    rest = choice.tier, choice.fallback
+    factors = Factor("a", left, *rest), Factor("b", right, *rest)
+    route = None if index is None else routes[index]
     job = Job(*factors, Stack(m, n, n, 1, batch, steps[2]), choice, route=route)
     sms = SM90.multiprocessors
-    slices = gpu.empty(job.totals(sms) // 4 + 1)
-    memory = WorkspaceAddresses(0, 0, 0, slices.data_ptr())
+    zeros = [gpu.empty(size // 4 + 1).zero_() for size in (*job.sizes(sms), plan.REPORT_BYTES)]
+    at_left, at_right, totals, doubts, report = (space.data_ptr() for space in zeros)
+    memory = WorkspaceAddresses(at_left, at_right, report, totals, doubts)
     launches = launcher.bind(job.launches(memory, sms))
     addresses = a.data_ptr(), b.data_ptr(), c.data_ptr(), c.data_ptr()
 
-    def run(_: Any = slices) -> None:  # keeps the slices alive
+    def run(_: Any = zeros) -> None:  # keeps the memory alive
         stream = gpu.torch.cuda.current_stream().cuda_stream
         for launch in launches:
             launch.launch(stream, addresses)
@@ -152,6 +179,7 @@ MEASUREMENT = Measurement(
     parts={
         "routes": Rows(routes, ("m", "n", "k", "batch", "transposed")),
         "errors": Rows(errors, ("family", "k")),
+        "drawn": Rows(drawn, ("m", "n", "k", "batch", "transposed")),
     },
     pages={"matmul-results.md": tables},
     depth=2,

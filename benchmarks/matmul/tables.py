@@ -8,6 +8,9 @@ from statistics import geometric_mean, median
 from benchmarks.record import Row
 from gemmlab.report.markdown import table
 
+# Of an H100, rounded: a launch, copies, and float16 products at the clock that power permits.
+LAUNCH_S, BYTES_PER_S, FLOPS = 2.2e-6, 3.0e12, 660e12
+
 
 def summary(record: Row) -> dict[str, str]:
     return {"speed": speed(record["squares"])}
@@ -15,11 +18,14 @@ def summary(record: Row) -> dict[str, str]:
 
 def results(record: Row) -> dict[str, str]:
     parts = (squares, shapes, errors, solves, workloads)
-    return {
+    found = {
         **{write.__name__: write(record[write.__name__]) for write in parts},
         "energy": energy(record["squares"]),
         "overhead": overhead(record),
     }
+    if "drawn" in record:
+        found |= {"drawn": shapes(record["drawn"]), "in-all": in_all(record)}
+    return found
 
 
 def speed(rows: list[Row]) -> str:
@@ -75,6 +81,29 @@ def shapes(rows: list[Row]) -> str:
         sizes = f"{stack}{row['m']} × {row['n']} × {row['k']}{way}"
         lines.append([sizes, row["ran"], *called, *replayed, faster])
     return table(headings, lines)
+
+
+def in_all(record: Row) -> str:
+    """How much faster than SGEMM all shapes are, and how much faster they could be."""
+    headings = ["shapes", "number", "SGEMM / default, geometric mean", "least", "most"]
+    headings += ["below 0.98", "SGEMM / limit, geometric mean"]
+    lines = []
+    for title, part in (("chosen", "shapes"), ("drawn", "drawn")):
+        rows = record[part]
+        faster = [row["sgemm"]["us"] / row["default"]["us"] for row in rows]
+        limits = [row["sgemm"]["us"] * 1e-6 / limit(row) for row in rows]
+        means = [f"{geometric_mean(factors):.2f}" for factors in (faster, limits)]
+        slower = sum(factor < 0.98 for factor in faster)
+        ends = f"{min(faster):.2f}", f"{max(faster):.2f}"
+        lines.append([title, len(rows), means[0], *ends, slower, means[1]])
+    return table(headings, lines)
+
+
+def limit(row: Row) -> float:
+    """Seconds that no product in three float16 products can be expected to beat."""
+    m, n, k, batch = (row[name] for name in ("m", "n", "k", "batch"))
+    moved = 4 * batch * (m * k + k * n + m * n)
+    return max(LAUNCH_S, moved / BYTES_PER_S, 3 * 2 * batch * m * n * k / FLOPS)
 
 
 def errors(rows: list[Row]) -> str:
