@@ -14,7 +14,7 @@ import pytest
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import dynamo
-from gemmlab.linalg.frameworks import Torch
+from gemmlab.linalg.torch_arrays import Torch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 Tensor: Any = torch.Tensor
