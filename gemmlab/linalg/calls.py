@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.linalg import cublas, first_calls, operands, recent, shapes
-from gemmlab.linalg.frameworks import ArrayDescriptor
+from gemmlab.linalg.arrays import ArrayDescriptor
 from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import ProductPlan

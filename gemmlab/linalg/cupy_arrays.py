@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg.frameworks import ArrayDescriptor, Describer, as_context, within
+from gemmlab.linalg.arrays import ArrayDescriptor, Describer, as_context, within
 
 _ITEM = 4  # bytes of a float32
 

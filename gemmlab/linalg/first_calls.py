@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gemmlab.linalg import cublas, operands
-from gemmlab.linalg.frameworks import ArrayDescriptor, is_float32
+from gemmlab.linalg.arrays import ArrayDescriptor, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers

@@ -7,7 +7,8 @@ from typing import Any
 
 from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import frameworks, recent
-from gemmlab.linalg.frameworks import ArrayDescriptor, Framework, carrier, find
+from gemmlab.linalg.arrays import ArrayDescriptor, Framework
+from gemmlab.linalg.frameworks import carrier, find
 from gemmlab.linalg.operands import NAMES, PLAIN, Arrays, Operands, Scalars, device_mismatch
 from gemmlab.linalg.packed import PackedMatrix
 

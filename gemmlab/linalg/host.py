@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import frameworks, operands
-from gemmlab.linalg.frameworks import HOST, ArrayDescriptor, Framework
+from gemmlab.linalg.arrays import HOST, ArrayDescriptor, Framework
 from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
 from gemmlab.linalg.planned import ProductPlan
 from gemmlab.linalg.planning import tiers

@@ -19,6 +19,7 @@ import numpy as np
 
 from gemmlab.errors import DTypeError, MissingDependencyError, ShapeError
 from gemmlab.linalg import entry, frameworks
+from gemmlab.linalg.arrays import CPU
 from gemmlab.linalg.planning import tiers
 
 try:
@@ -89,7 +90,7 @@ def _product(precision: str | None, a: Any, b: Any) -> Any:
 def _run(precision: str | None, context: Any, out: Any, a: Any, b: Any) -> None:
     """Enqueue the product. XLA calls this with its buffers and, on a GPU, its stream."""
     kind, device = out.__dlpack_device__()
-    if kind == frameworks.CPU:
+    if kind == CPU:
         entry.product(np.asarray(a), np.asarray(b), out=np.asarray(out), precision=precision)
         return
     framework, stream = frameworks.carrier(), context.stream

@@ -17,7 +17,7 @@ import numpy as np
 
 from gemmlab.errors import ArrayError, DTypeError, InputError, ShapeError
 from gemmlab.linalg import shapes
-from gemmlab.linalg.frameworks import HOST, ArrayDescriptor, Framework, is_float32
+from gemmlab.linalg.arrays import HOST, ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Case, Choice
 from gemmlab.linalg.shapes import Operand, Shape, Sizes, Stack

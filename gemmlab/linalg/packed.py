@@ -11,7 +11,7 @@ from cuda.bindings import driver as cu
 from gemmlab.errors import ShapeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg import shapes
-from gemmlab.linalg.frameworks import ArrayDescriptor, Framework
+from gemmlab.linalg.arrays import ArrayDescriptor, Framework
 from gemmlab.linalg.planning import plan, tiers
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import STATUS_BYTES

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gemmlab.linalg.frameworks import Describer, Framework, stream_handle
+from gemmlab.linalg.arrays import Describer, Framework
+from gemmlab.linalg.frameworks import stream_handle
 from gemmlab.linalg.operands import PLAIN, Arrays, Operands
 from gemmlab.linalg.planned import ProductPlan
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg.frameworks import (
+from gemmlab.linalg.arrays import (
     DEFAULT_STREAMS,
     HOST,
     ArrayDescriptor,

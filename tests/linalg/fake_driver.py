@@ -15,8 +15,8 @@ import pytest
 
 from gemmlab.errors import ArrayError
 from gemmlab.linalg import calls, first_calls, frameworks, gpu_operands, recent
+from gemmlab.linalg.arrays import ArrayDescriptor, match_by_form
 from gemmlab.linalg.cublas import Sgemm
-from gemmlab.linalg.frameworks import ArrayDescriptor, match_by_form
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.program import NAMES, Job

@@ -11,7 +11,7 @@ from typing import Protocol
 from cuda.bindings import driver as cu
 
 from gemmlab.linalg import cublas
-from gemmlab.linalg.frameworks import DEFAULT_STREAMS, Framework
+from gemmlab.linalg.arrays import DEFAULT_STREAMS, Framework
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.program import NAMES, Job, WorkspaceAddresses

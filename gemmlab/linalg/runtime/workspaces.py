@@ -10,7 +10,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.linalg.frameworks import Framework
+from gemmlab.linalg.arrays import Framework
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning.packed import ALIGNMENT
 from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
