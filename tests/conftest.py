@@ -33,13 +33,17 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking over frameworks and tests, which stay to the end.
+# What is made until the tests begin, frameworks and the tests themselves, stays to the end. Without
+# walking over it, the tests are collected in three quarters of the time, and those that make many
+# objects, such as those of compilers, take a tenth less.
+gc.disable()
 
-    It takes a tenth of the time of tests that make many objects, such as those of compilers.
-    """
+
+def pytest_collection_finish() -> None:
+    """Start the garbage collector."""
     gc.freeze()
     gc.set_threshold(20_000)
+    gc.enable()
 
 
 @pytest.fixture

@@ -203,19 +203,43 @@ def test_ptx_text_and_file(tmp_path: Path) -> None:
             load(text, arch="sm_75")
 
 
-def test_the_entries_of_a_file_are_assembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The requests to the compiler process."""
+    requests: list[dict[str, Any]] = []
     ask = compiler_process.ask
 
     def noted(**request: Any) -> dict[str, str]:
-        asked.append(request)
+        requests.append(request)
         return ask(**request)
 
     monkeypatch.setattr(compiler_process, "ask", noted)
+    return requests
+
+
+def test_the_entries_of_a_file_are_assembled_once(asked: list[dict[str, Any]]) -> None:
     entries = "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(3))
     text = f".version 8.0\n.target sm_90\n.address_size 64\n// {id(asked)}\n{entries}"
     assert len({load(text, entry=f"k{i}").cubin for i in range(3)}) == 1
     assert len(asked) == 1
+
+
+def test_kernels_of_a_cuda_file_are_compiled_once(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    text = "".join(
+        f'extern "C" __global__ void k{i}(float* x{i}) {{ *x{i} = {i}; }}\n' for i in (1, 2)
+    )
+    found = [load(text, entry=f"k{i}") for i in (1, 2, 1)]
+    assert [(f.entry, f.parameters[0].name) for f in found] == [
+        ("k1", "x1"),
+        ("k2", "x2"),
+        ("k1", "x1"),
+    ]
+    assert sum("only_log" not in request for request in asked) == 1
+    assert load(text, entry="k2", arch="sm_80").arch == "sm_80"  # another request
+    assert sum("only_log" not in request for request in asked) == 2
 
 
 def test_ptx_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:

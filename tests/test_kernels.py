@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from configurations import narrowest
 from machine import DEVICES, needs_gpu
 
 from gemmlab import problems
@@ -67,7 +68,9 @@ def counters(name, shape, family=""):
 def test_every_rung_is_right(name, shape, family, device):
     """Neighbours in the ladder have different layouts, and each rung another one per case.
 
-    They share most of their code. On a GPU, each rung is run in all layouts.
+    They share most of their code. On a GPU, each rung is run in all layouts. Operands that are
+    packed are alike in all layouts, where only the stores differ: rungs that pack have a small tile
+    in the course layout, which compiles sooner.
 
     The float32 rungs of gemm give equal bits (`test_every_gemm_rung_gives_the_bits_of_naive`), so
     one in three is run with each further family of inputs.
@@ -79,6 +82,8 @@ def test_every_rung_is_right(name, shape, family, device):
         for turn, layout in enumerate(layouts)
         if device == "cuda" or (number + case + turn) % len(layouts) == 0
     ]
+    if device != "cuda":
+        rungs = [narrowest(r) if r.launches and r.layout == "course" else r for r in rungs]
     if name == "gemm" and family != problems.find(name).families[0] and device != "cuda":
         rungs = [rung for n, rung in enumerate(rungs) if rung.launches or (n + case) % 3 == 0]
     if family == "wide":  # see `test_float16_parts_lose_wide_rows`

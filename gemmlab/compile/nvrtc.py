@@ -6,7 +6,7 @@ import base64
 import os
 import re
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 from gemmlab.compile import cache, compiler_process, declarations, headers, ptx, resources
@@ -96,10 +96,10 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     flags += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
     source, name = program.source, program.name
     paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
-    options = [*flags, *(f"--include-path={path}" for path in paths)]
+    options = (*flags, *(f"--include-path={path}" for path in paths))
     instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
-    ask = partial(compiler_process.ask, name=name, headers=program.headers, options=options)
-    made = ask(source=source, instance=instance)
+    request = source, name, tuple(program.headers.items()), options
+    made = _ask(*request, instance=instance)
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         files = {file for file, _, _ in ERROR.findall(made["log"])}
         if files == {_EXPRESSIONS}:
@@ -114,9 +114,29 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     artifact = replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(flags))
 
     def log(more: str) -> str:
-        return ask(source=source + more, only_log=True).get("log", "")
+        return compiler_process.ask(
+            source=source + more,
+            name=name,
+            headers=program.headers,
+            options=options,
+            only_log=True,
+        ).get("log", "")
 
     return declarations.typed(artifact, source, instance, log)
+
+
+@lru_cache(maxsize=1)  # kernels of one file are often loaded in succession and share its cubin
+def _ask(
+    source: str,
+    name: str,
+    included: tuple[tuple[str, str], ...],
+    options: tuple[str, ...],
+    instance: str | None,
+) -> dict[str, str]:
+    """Return the answer of the compiler process."""
+    return compiler_process.ask(
+        source=source, name=name, headers=dict(included), options=options, instance=instance
+    )
 
 
 def _templates(source: str, entry: str | None) -> str:
