@@ -218,7 +218,7 @@ def test_every_family_is_float32_accurate(
     monkeypatch.setattr(plan, "_DEEPEST", 64)
     monkeypatch.setattr(program, "tolerated", lambda number: number if by == "repair" else 0)
     rng = np.random.default_rng(len(family))
-    a, b = families.FAMILIES[family](rng, 70, 66, 100)
+    a, b = families.FAMILIES[family](rng, 70, 40, 100)
     (c,), _ = run(memory, BY_DEFAULT, a[None], b)
     exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
     error = np.abs(c - exact)
