@@ -27,6 +27,8 @@ from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.observer import Observer, Origin, Pending, Request, Transfer
 from gemmlab.emulator.program import Block
+from gemmlab.timing import flow
+from gemmlab.timing.flow import FlowMachine
 from gemmlab.timing.signals import MOST_STEPS, Enough, Recorder
 
 if TYPE_CHECKING:
@@ -185,9 +187,11 @@ def first(launch: Launch, most: int) -> np.ndarray:
     return blocks_of_clusters(launch.grid, launch.cluster, range(number))
 
 
-def _machine(launch: Launch, blocks: np.ndarray, tally: Tally) -> Machine:
+def _machine(
+    launch: Launch, blocks: np.ndarray, tally: Tally, kind: type[Machine] = Machine
+) -> Machine:
     """Products are not computed: they take long, and no branch depends on their results."""
-    return Machine(launch, blocks, tally, order=Order("in-order"), multiplies=False)
+    return kind(launch, blocks, tally, order=Order("in-order"), multiplies=False)
 
 
 def signals(launch: Launch) -> Recorder:
@@ -206,14 +210,15 @@ def signals(launch: Launch) -> Recorder:
 
 def counts(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:
     """Execute some blocks to their end, one chunk after another. Raises EmulationError."""
-    native, found = _native(launch), list[Tally]()
+    kind = FlowMachine if flow.follows(launch.program) else Machine
+    native, found = None if kind is FlowMachine else _native(launch), list[Tally]()
     if native is not None:
         from gemmlab.emulator.native.launch import execute
 
         return [execute(launch, native, 1, range(int(x[0]), int(x[0]) + 1)) for x in blocks]
     for chunk in blocks:
         found.append(Tally.of(launch.program))
-        machine = _machine(launch, chunk, found[-1])
+        machine = _machine(launch, chunk, found[-1], kind)
         with np.errstate(all="ignore"):
             for _ in machine.run():
                 pass
