@@ -6,6 +6,7 @@ import pytest
 
 from gemmlab import problems, timing
 from gemmlab.compile.cute import compile_rung
+from gemmlab.core import forks
 from gemmlab.devices.emulated import on_host
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
@@ -14,28 +15,28 @@ from gemmlab.kernels import ladder
 from gemmlab.lab.predicted import launches_of
 from gemmlab.timing import flow, sample
 from gemmlab.timing.counted import Counted
+from gemmlab.timing.facts import gather
 from gemmlab.timing.flow import FlowMachine
 
 H200 = timing.model("H200")
 
 
-def prepared(name, m, n, k):
-    """The launch of a rung that multiplies, in an emulator."""
+def product(name, m, n, k):
+    """The launch of a rung that multiplies."""
     rung, problem = ladder.find(name, "row", "gemm"), problems.find("gemm")
     artifact = compile_rung(rung, H200.target)
     case = problem.case({"m": m, "n": n, "k": k}, "row", "zeros", 0)
     given = {**case.buffers, **case.scalars, case.output: np.zeros(case.output_size, np.float32)}
-    (one,) = [x for x in launches_of(rung, case, given, artifact) if "wgmma" in x.artifact.ptx]
-    args = [on_host(x) for x in one.args]
-    return prepare(
-        one.artifact.ptx,
-        one.artifact.entry,
-        one.grid,
-        one.block,
-        args,
-        one.dynamic_smem,
-        one.cluster,
-    ).launch
+    calls = launches_of(rung, case, given, artifact)
+    (one,) = [call for call in calls if "wgmma" in call.artifact.ptx]
+    return one, [on_host(x) for x in one.args]
+
+
+def prepared(name, m, n, k):
+    """The launch of a rung that multiplies, in an emulator."""
+    one, args = product(name, m, n, k)
+    ptx, entry = one.artifact.ptx, one.artifact.entry
+    return prepare(ptx, entry, one.grid, one.block, args, one.dynamic_smem, one.cluster).launch
 
 
 def run(launch, kind):
@@ -64,6 +65,26 @@ def test_the_cost_of_counting_hardly_grows_with_the_depth():
     shallow, deep = (run(prepared("fp16x3", 256, 256, k), FlowMachine) for k in (1024, 8192))
     assert deep.tally.warps.sum() > 4 * shallow.tally.warps.sum()
     assert deep.steps < 1.2 * shallow.steps < 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "most"), [("fp16x3", 3500), ("bf16x6", 6500)])
+def test_a_prediction_runs_a_small_part_of_a_launch(monkeypatch, name, most):
+    """Its cost: the basic blocks that the emulator runs one after another."""
+    machines, make = [], sample._machine
+
+    def kept(*args):
+        machines.append(make(*args))
+        return machines[-1]
+
+    monkeypatch.setattr(sample, "_machine", kept)
+    monkeypatch.setattr(forks, "_can_fork", lambda: False)
+    one, args = product(name, 1024, 1024, 4096)
+    gather(
+        *(one.artifact, one.grid, one.block, args, one.dynamic_smem),
+        *(H200.parameters, one.cluster),
+    )
+    assert sum(x.steps for x in machines) < most, [x.steps for x in machines]
 
 
 # The blocks of a cluster wait for tiles. A counter of every fifth tile, and a value

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 LEAVE = -1  # the successor of an instruction that ends a thread
@@ -42,7 +43,7 @@ class Instruction:
     line: int | None
     word: int = 0
 
-    @property
+    @cached_property
     def root(self) -> str:
         return self.opcode.partition(".")[0]
 

@@ -135,19 +135,18 @@ def dispatch(queues: list[float], read: Sequence[float]) -> float:
     queues: registers that each bank still has to deliver, one per cycle; updated. An instruction
     collects its operands in _WINDOW cycles. Measured: benchmarks/h100/register-file.json.
     """
-    longest = 0.0
-    for bank, registers in enumerate(read):
-        queues[bank] += registers
-        longest = max(longest, queues[bank])
-    cycles = max(1.0, longest - _WINDOW + 1)
-    deliver(queues, cycles)
+    first, second = queues[0] + read[0], queues[1] + read[1]
+    cycles = max(1.0, max(first, second) - _WINDOW + 1)
+    queues[0] = first - cycles if first > cycles else 0.0
+    queues[1] = second - cycles if second > cycles else 0.0
     return cycles
 
 
 def deliver(queues: list[float], cycles: float) -> None:
     """Let time pass in which banks deliver registers."""
-    for bank, queue in enumerate(queues):
-        queues[bank] = queue - cycles if queue > cycles else 0.0
+    first, second = queues
+    queues[0] = first - cycles if first > cycles else 0.0
+    queues[1] = second - cycles if second > cycles else 0.0
 
 
 def _costs(code: Sequence[Instruction]) -> Iterator[_Cost]:

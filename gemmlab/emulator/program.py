@@ -109,6 +109,18 @@ class Program:
         return [sum(each[block.first : block.last]) for block in self.blocks]
 
     @cached_property
+    def kinds(self) -> list[tuple[int, int]]:
+        """Basic block and first instruction of each opcode on each line of PTX. Further
+        instructions of the same opcode on the line have the same counts in a basic block."""
+        code, found = self.function.instructions, list[tuple[int, int]]()
+        for number, block in enumerate(self.blocks):
+            first = {
+                (code[i].line, code[i].opcode): i for i in reversed(range(block.first, block.last))
+            }
+            found += [(number, i) for i in first.values()]
+        return found
+
+    @cached_property
     def block_of(self) -> np.ndarray:
         """The index of each instruction's basic block."""
         owner = np.zeros(len(self.function.instructions), np.int64)

@@ -10,16 +10,18 @@ import numpy as np
 from gemmlab import problems, timing
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
+from gemmlab.core import forks
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import HostBuffer, on_host
 from gemmlab.errors import GemmlabError, PredictionError
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Rung
-from gemmlab.lab import judge
 from gemmlab.lab.directives.call import Call, call_of_rung
 from gemmlab.lab.records import Json
 from gemmlab.linalg.runtime import executor
 from gemmlab.problems.problem import WORKSPACE, Case
+
+_MOST_BYTES = 1 << 30  # of arrays, of which several launches are emulated at a time
 
 
 def predict(rung: Rung, case: Case, model: timing.Model) -> tuple[Call, timing.Prediction]:
@@ -35,23 +37,24 @@ def predict(rung: Rung, case: Case, model: timing.Model) -> tuple[Call, timing.P
         raise PredictionError(broken)
     problem = problems.find(rung.problem)
     artifact = compile_rung(rung, model.target)
-    given = {**judge.arrays(problem, case), **case.scalars}
+    output = np.zeros(case.output_size, case.output_dtype)
+    given = {**case.buffers, case.output: output, **case.scalars}
     call = call_of_rung(rung, problem, case, given)
     if rung.launches is None:
         return call, timing.predict(artifact, call.grid, call.block, call.args, call.smem, model)
-    launches = [
-        timing.predict(
-            one.artifact,
-            one.grid,
-            one.block,
-            [on_host(x) for x in one.args],
-            one.dynamic_smem,
-            model,
-            one.cluster,
+
+    def predicted(one: executor.Call) -> timing.Prediction:
+        args = [on_host(x) for x in one.args]
+        return timing.predict(
+            one.artifact, one.grid, one.block, args, one.dynamic_smem, model, one.cluster
         )
-        for one in launches_of(rung, case, given, artifact)
-    ]
-    return call, timing.in_a_row(launches, model)
+
+    launches = launches_of(rung, case, given, artifact)
+    nbytes = sum(x.nbytes for x in given.values() if isinstance(x, np.ndarray))
+    if nbytes > _MOST_BYTES:
+        return call, timing.in_a_row([predicted(one) for one in launches], model)
+    longest = sorted(launches, key=lambda one: -len(one.artifact.ptx))  # takes longest, probably
+    return call, timing.in_a_row(forks.share(predicted, longest), model)
 
 
 def launches_of(

@@ -43,7 +43,7 @@ def as_json(machine: sass.MachineCode) -> dict[str, Any]:
         {
             "address": code.instructions[block.first].address,
             "instructions": len(code.inside(block)),
-            **asdict(executed),
+            **executed._asdict(),
         }
         for block, executed in zip(code.blocks, machine.counted.blocks, strict=True)
     ]

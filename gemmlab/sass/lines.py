@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gemmlab.emulator import Run
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(NamedTuple):
     """Execution counts."""
 
     warps: int = 0
     threads: int = 0
 
-    def __add__(self, other: Executed) -> Executed:
+    def __add__(self, other: Executed) -> Executed:  # type: ignore[override]
         return Executed(self.warps + other.warps, self.threads + other.threads)
 
     def __floordiv__(self, times: int) -> Executed:
         return Executed(self.warps // times, self.threads // times)
 
 
-@dataclass(frozen=True)
-class PtxLine:
+class PtxLine(NamedTuple):
     """Execution counts of one PTX line, summed over the inlined copies of its function."""
 
     executed: Executed = Executed()
@@ -42,6 +40,7 @@ class PtxLine:
         return self.executed.threads - self.guarded_off
 
 
+NEVER = PtxLine()  # of a line that is not executed
 Lines = Mapping[int, PtxLine]  # by line number
 
 
@@ -49,23 +48,20 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
     """Return the counts by line of the PTX text."""
     code, tally = run.program.function.instructions, run.tally
     found: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
-    executed = zip(run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True)
-    for number, (block, warps, threads) in enumerate(executed):
-        # Further instructions with the same opcode in the block have the same counts.
-        first = {
-            (code[i].line, code[i].opcode): i for i in reversed(range(block.first, block.last))
-        }
-        for (line, opcode), index in first.items():
-            old = found[line].get(opcode, PtxLine())
-            found[line][opcode] = PtxLine(
-                old.executed + Executed(warps, threads),
-                opcode[0] == "brx" or (opcode[0] == "bra" and code[index].guard is not None),
-                old.divergent + int(tally.divergent[index]),
-                old.guarded_off + int(tally.guarded_off[index]),
-                code[index].guard is not None,
-                number,
-                opcode[0],
-            )
+    counts = [*map(Executed, tally.warps.tolist(), tally.lanes.tolist())]
+    divergent, guarded_off = tally.divergent.tolist(), tally.guarded_off.tolist()
+    for number, index in run.program.kinds:
+        line, opcode, guard = code[index].line, code[index].opcode, code[index].guard
+        old = found[line].get(opcode, NEVER)
+        found[line][opcode] = PtxLine(
+            old.executed + counts[number],
+            opcode[0] == "brx" or (opcode[0] == "bra" and guard is not None),
+            old.divergent + divergent[index],
+            old.guarded_off + guarded_off[index],
+            guard is not None,
+            number,
+            opcode[0],
+        )
     return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
 
 
@@ -73,4 +69,4 @@ def _of_line(kinds: Sequence[PtxLine]) -> PtxLine:
     if len(kinds) == 1:
         return kinds[0]
     chosen = max(kinds, key=lambda kind: (kind.branch, kind.executed.threads))
-    return replace(chosen, clear=len({kind.executed for kind in kinds}) == 1)
+    return chosen._replace(clear=len({kind.executed for kind in kinds}) == 1)

@@ -118,16 +118,24 @@ def shared_by_blocks(loads: Sequence[Load], blocks: Sequence[int], sms: int) -> 
     for load in loads:
         rows = load.sectors.reshape(len(where), -1)
         on = rows >= 0
-        pairs = np.unique((rows.astype(np.int64) - least + (where << 44))[on])
+        pairs = _distinct((rows.astype(np.int64) - least + (where << 44))[on])
         sectors, sm = pairs & (1 << 44) - 1, pairs >> 44
         before = first[sectors]
         unknown = sectors[before < 0]
         first[unknown] = sm[before < 0]
         counts = sums.setdefault(load.instruction, [0, 0, 0, 0])
         own = before == sm
-        for i, n in enumerate((len(np.unique(sectors)), len(pairs), len(np.unique(unknown)))):
+        for i, n in enumerate((len(_distinct(sectors)), len(pairs), len(_distinct(unknown)))):
             counts[i] += n
         counts[3] += int((~own).sum())
     for instruction, (distinct, all_, new, fresh) in sums.items():
         found[instruction] = Shared(distinct / all_, new / fresh if fresh else 0.0)
     return found
+
+
+def _distinct(numbers: np.ndarray) -> np.ndarray:
+    """Return distinct numbers in order. np.unique takes up to eight times as long."""
+    ordered = np.sort(numbers)
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]

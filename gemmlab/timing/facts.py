@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core import forks
 from gemmlab.cubin import tools
 from gemmlab.cubin.code import Code, read
 from gemmlab.emulator.arithmetic.lanes import WARP
@@ -176,18 +177,20 @@ def _classes(
     code: Code, tallies: Sequence[Tally], each: int, who: Sequence[Role], program: Program
 ) -> list[Class]:
     """each: blocks of a tally."""
-    found = []
-    for group in sample.classes(tallies):
-        tally, parts = sample.added(group), list[tuple[Role, list[float]]]()
-        for role in who:
-            own = role.of(tally, program.blocks)
-            launched = Executed(int(own.warps[:1].sum()), int(own.lanes[:1].sum()))
-            counted = count(code, ptx_lines(Run({}, program, own)), launched)
-            warps = len(group) * each * len(role.warps)
-            times = [of.warps / warps for of in counted.blocks]
-            parts.append((role, roles.without_polls(code, times)))
-        found.append((len(group) / len(tallies), parts))
-    return found
+    groups = sample.classes(tallies)
+    sums = [sample.added(group) for group in groups]
+
+    def executions(part: tuple[int, Role]) -> list[float]:
+        number, role = part
+        own = role.of(sums[number], program.blocks)
+        launched = Executed(int(own.warps[:1].sum()), int(own.lanes[:1].sum()))
+        counted = count(code, ptx_lines(Run({}, program, own)), launched)
+        warps = len(groups[number]) * each * len(role.warps)
+        return roles.without_polls(code, [of.warps / warps for of in counted.blocks])
+
+    parts = [(number, role) for number in range(len(groups)) for role in who]
+    times = iter(forks.share(executions, parts))
+    return [(len(group) / len(tallies), [(role, next(times)) for role in who]) for group in groups]
 
 
 def _refuse(ops: Sequence[Sequence[Op]], classes: Sequence[Class]) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import mean
 from typing import Any
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core import forks
 from gemmlab.emulator.launch.launch import Dim3
 from gemmlab.timing import extrapolation, path, roles
 from gemmlab.timing.extrapolation import Known
@@ -23,6 +25,7 @@ from gemmlab.timing.warps import REASONS, Block, Step
 
 MOST_STEPS = 100_000  # instructions to simulate, about
 _SATURATED = 0.8  # share of a unit's cycles above which it is the limiter
+Spent = tuple[int, list[float]]  # how often a step issued, and its stalls
 _QUEUES = ("the load and store unit", "L2", "device memory")
 
 
@@ -104,7 +107,17 @@ def estimate(facts: Facts, gpu: Parameters) -> Prediction:
     """Predict the time of what a launch executes."""
     sources = Sources(facts, gpu)
     steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
-    found = [(share, _Class(facts, parts, steps, gpu).run()) for share, parts in facts.classes]
+
+    def run(parts: Sequence[tuple[Role, list[float]]]) -> tuple[float, list[Spent]]:
+        own = [[Step(step.op, step.traffic) for step in body] for body in steps]
+        cycles = _Class(facts, parts, own, gpu).run()
+        return cycles, [(step.issued, step.stalls) for body in own for step in body]
+
+    runs = forks.share(run, [parts for _, parts in facts.classes])
+    for _, spent in runs:
+        for step, (issued, stalls) in zip(chain.from_iterable(steps), spent, strict=True):
+            step.add(issued, stalls)
+    found = [(share, cycles) for (share, _), (cycles, _) in zip(facts.classes, runs, strict=True)]
     if -(-facts.blocks // gpu.sms) <= facts.resident:  # the slowest block decides
         cycles = max(cycles for _, cycles in found)
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.core import forks
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.copies.places import Bytes, TensorBox
 from gemmlab.emulator.counters.rules import SECTOR_BYTES, SiteCounts, sector, wavefronts
@@ -209,20 +210,23 @@ def signals(launch: Launch) -> Recorder:
 
 
 def counts(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:
-    """Execute some blocks to their end, one chunk after another. Raises EmulationError."""
+    """Execute some blocks to their end, each chunk apart. Raises EmulationError."""
     kind = FlowMachine if flow.follows(launch.program) else Machine
-    native, found = None if kind is FlowMachine else _native(launch), list[Tally]()
+    native = None if kind is FlowMachine else _native(launch)
     if native is not None:
         from gemmlab.emulator.native.launch import execute
 
         return [execute(launch, native, 1, range(int(x[0]), int(x[0]) + 1)) for x in blocks]
-    for chunk in blocks:
-        found.append(Tally.of(launch.program))
-        machine = _machine(launch, chunk, found[-1], kind)
+
+    def counted(chunk: np.ndarray) -> Tally:
+        tally = Tally.of(launch.program)
+        machine = _machine(launch, chunk, tally, kind)
         with np.errstate(all="ignore"):
             for _ in machine.run():
                 pass
-    return found
+        return tally
+
+    return forks.share(counted, blocks)
 
 
 def added(tallies: Sequence[Tally]) -> Tally:
@@ -272,6 +276,7 @@ def _native(launch: Launch) -> Code | None:
 def loads(launch: Launch, blocks: np.ndarray, most: int = TRACED) -> list[Load]:
     """Trace the loads of some blocks, until one of them was executed `most` times."""
     machine = _machine(launch, blocks, Tally.of(launch.program))
+    machine.space_global.counted = machine.copies.counted = False  # the recorder has its own counts
     recorder = _Recorder(machine, most)
     machine.space_global.observers.append(recorder)
     machine.observers.append(recorder)

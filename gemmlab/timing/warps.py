@@ -31,6 +31,10 @@ class Step:
     # cycles of warps, from their instruction before until it issued, by reason
     stalls: list[float] = field(default_factory=lambda: [0.0] * len(REASONS))
 
+    def add(self, issued: int, stalls: Sequence[float]) -> None:
+        self.issued += issued
+        self.stalls = [x + y for x, y in zip(self.stalls, stalls, strict=True)]
+
 
 @dataclass(slots=True, eq=False)
 class Warp:

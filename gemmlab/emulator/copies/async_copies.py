@@ -29,6 +29,7 @@ class AsyncCopies:
     target: Target
     chunk: Chunk
     observers: list[Observer]  # of the machine
+    counted: bool = True
     pending: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,7 +58,8 @@ class AsyncCopies:
             self.chunk.fault(EmulationError, message, index, size > to.width, size)
         sources = self.source.locate(origin, source, size)
         targets = self.target.place(to, target, active)
-        self._count(to, sources, targets, size, on, bypass)
+        if self.counted:
+            self._count(to, sources, targets, size, on, bypass)
         values = self.source.read(to, sources[on], size[on])
         cells = self.target.cells(to, targets)[on]
         copy = Pending(np.flatnonzero(on), self.committed[on], cells, values)

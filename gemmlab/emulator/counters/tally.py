@@ -14,6 +14,10 @@ from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.program import Program
 
 
+def _nothing() -> None:
+    """A function that can be pickled, for a tally that is sent to another process."""
+
+
 @dataclass
 class Tally:
     """Counts of everything that a launch has executed so far."""
@@ -28,7 +32,7 @@ class Tally:
     work: int = 0  # thread-instructions; a matrix product counts as its multiply-adds
     limit: float = math.inf  # value of `work` above which the launch is long
     deadline: float = math.inf  # processor time after which it is long
-    at_limit: Callable[[], None] = lambda: None  # called once, by `is_long`
+    at_limit: Callable[[], None] = _nothing  # called once, by `is_long`
     is_known_long: bool = False
 
     @classmethod
@@ -45,8 +49,11 @@ class Tally:
         self.warps[pc] += warps
         self.lanes[pc] += lanes
         self.work += lanes * self.work_of[pc]
-        if self.work > self.limit or time.thread_time() > self.deadline:
+        if self.work > self.limit or self.is_late():
             self.is_long()
+
+    def is_late(self) -> bool:
+        return self.deadline < math.inf and time.thread_time() > self.deadline
 
     def is_long(self) -> None:
         """The launch turns out to be long."""

@@ -11,12 +11,16 @@ its instructions use. Elsewhere a `.view`, which costs nothing, changes the type
 
 from __future__ import annotations
 
+import marshal
+import sys
 from functools import partial
 from itertools import pairwise
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from gemmlab.core import disk_cache
 from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics, packed
 from gemmlab.emulator.arithmetic.lanes import select
 from gemmlab.emulator.copies import bulk_copies
@@ -45,6 +49,7 @@ from gemmlab.ptx.modifiers import read_opcode
 from gemmlab.ptx.opcodes import TERMINATORS
 from gemmlab.ptx.parser import parse
 
+LONG_SOURCE = 100_000  # characters of generated Python, which take 0.1 s to compile
 STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
 
 
@@ -62,6 +67,19 @@ def translate(text: str, entry: str | None = None, recorded: bool = False) -> Pr
 
     found: Program = module.programs.get((function.name, recorded), make)
     return found
+
+
+def _compiled(source: str, name: str) -> CodeType:
+    """Compile generated Python. If that takes long, the result is kept for other processes."""
+    if len(source) < LONG_SOURCE:
+        return compile(source, name, "exec")
+    kept = disk_cache.name_of(["translation", sys.version, name, source])
+    found = disk_cache.load(kept)
+    if found is None:
+        found = marshal.dumps(compile(source, name, "exec"))
+        disk_cache.save(kept, found)
+    code: CodeType = marshal.loads(found)
+    return code
 
 
 def is_block_barrier(i: Instruction) -> bool:
@@ -160,7 +178,7 @@ class FunctionTranslator(Translator):
         namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
         namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
         namespace |= {"matrices": matrices, "fragments": fragments, "packed": packed}
-        exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
+        exec(_compiled(source, f"<{self.function.name}>"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]
             self.connect(block, slots)
