@@ -165,6 +165,23 @@ def test_few_nodes_of_a_recorded_graph_clear_memory(
     assert driver.cleared.count(7) == nodes
 
 
+def test_products_that_a_graph_records_in_turn_share_its_memory(driver: Driver) -> None:
+    run = run_of(100)
+    run.enqueue((1, 2, 3))
+    driver.recording, driver.cleared = True, []
+    with products.recorded_in_turn((7, 8), clearing=9):
+        run.enqueue((1, 2, 3))
+        nodes = driver.cleared.count(9)
+        run.enqueue((1, 2, 3))
+    # A product leaves zeros.
+    assert 0 < nodes == driver.cleared.count(9) and 7 not in driver.cleared
+    run.enqueue((1, 2, 3))
+    eager, first, second, later = driver.memories
+    assert replace(first, report=0) == replace(second, report=0)
+    assert len({eager.report, first.report, second.report, later.report}) == 4
+    assert len({eager.left, first.left, later.left}) == 3
+
+
 def test_products_that_are_replayed_in_turn_share_the_streams_memory(driver: Driver) -> None:
     run = run_of(100)
     for _ in range(2 * products._LAUNCHED):  # a graph cannot be launched into another

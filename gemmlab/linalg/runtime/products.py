@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Protocol
@@ -21,6 +21,7 @@ from gemmlab.linalg.runtime.graph import Graph, Recording
 from gemmlab.linalg.runtime.kernels import prepare
 from gemmlab.linalg.runtime.launches import Addresses, BoundLaunch
 from gemmlab.linalg.runtime.workspaces import (
+    Workspace,
     recorded_reports,
     recorded_space,
     workspace,
@@ -30,6 +31,8 @@ from gemmlab.linalg.runtime.workspaces import (
 _LAUNCHED = 8
 _LATER = (0,) * len(NAMES)  # the addresses of the caller's arrays, put in when the product runs
 _in_turn: set[int] = set()  # streams; see `in_turn`
+_clearing: dict[int, int] = {}  # by stream; see `recorded_in_turn`
+_shared: dict[int, Workspace] = {}  # by stream
 
 
 @contextmanager
@@ -45,6 +48,24 @@ def in_turn(*streams: int) -> Iterator[None]:
         yield
     finally:
         _in_turn.difference_update(streams)
+
+
+@contextmanager
+def recorded_in_turn(streams: Iterable[int], clearing: int) -> Iterator[None]:
+    """Let the products that a graph records on one of these streams, given as handles, share memory
+    of the graph. They run one after the other.
+
+    The memory is cleared once for all of them, on the stream `clearing`: a product that waits for
+    its operands does not wait for that as well.
+    """
+    streams = tuple(streams)
+    _clearing.update(dict.fromkeys(streams, clearing))
+    try:
+        yield
+    finally:
+        for stream in streams:
+            _clearing.pop(stream, None)
+            _shared.pop(stream, None)
 
 
 class Run(Protocol):
@@ -160,13 +181,22 @@ class TensorCoreRun:
         product that counts nothing has none: clearing it would cost as much as a small product.
         """
         job, sms, report = self._job, self._multiprocessors, 0
-        space = recorded_space(self._framework, self._device, self._stream)
+        space = self._recorded_space()
         if not job.choice.direct:
             report = recorded_reports(self._device).address()
         memory = space.memory(job, sms, report)
         for bound in self._space.launcher.bind(job.launches(memory, sms)):
             bound.launch(self._stream, addresses)
         self._last = report
+
+    def _recorded_space(self) -> Workspace:
+        stream, clearing = self._stream, _clearing.get(self._stream)
+        found = _shared.get(stream)
+        if found is None:
+            found = recorded_space(self._framework, self._device, stream, clearing)
+            if clearing is not None:
+                _shared[stream] = found
+        return found
 
 
 class SgemmRun:

@@ -147,6 +147,9 @@ def free_workspaces() -> None:
 class _RecordedSpace(Workspace):
     """A workspace from the pool of the graph being recorded, if the framework has one."""
 
+    def _allocated(self, make: Callable[[], Any]) -> Any:
+        return make()
+
     def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
         """One node of the graph clears the doubts and the left factor's counts, side by side."""
         if not (left and doubts):
@@ -155,16 +158,46 @@ class _RecordedSpace(Workspace):
         at = self.address("doubts and left", begin + left, begin + STATUS_BYTES)
         return at + begin, *super().places(0, right, totals, 0)[1:3], at
 
-    def _allocated(self, make: Callable[[], Any]) -> Any:
-        return make()
+
+class _SharedSpace(_RecordedSpace):
+    """The same for several products, one after the other.
+
+    It belongs to another stream, `clearing`, which clears it as soon as the work before has ended.
+    """
+
+    def __init__(self, framework: Framework, device: int, stream: int, clearing: int) -> None:
+        super().__init__(framework, device, clearing)
+        self._user, self._all = stream, list[Any]()
+
+    def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
+        return Workspace.places(self, left, right, totals, doubts)
+
+    def address(self, name: str, nbytes: int, zeros: int = 0) -> int:
+        before = self.version
+        address = super().address(name, nbytes, zeros)
+        if self.version != before:
+            # Else what is too small now might be given out and cleared while a product uses it.
+            self._all.append(self._arrays[name][0])
+            event = call(cu.cuEventCreate, cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+            call(cu.cuEventRecord, event, self._stream)
+            call(cu.cuStreamWaitEvent, self._user, event, 0)
+            call(cu.cuEventDestroy, event)
+        return address
 
 
-def recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
+def recorded_space(
+    framework: Framework, device: int, stream: int, clearing: int | None = None
+) -> Workspace:
     """Return a new workspace for a product being recorded in a CUDA graph.
 
+    With a stream that is recorded as well, `clearing`, it is for several products in turn.
     While PyTorch records a graph, it allocates from the graph's own pool, which keeps the memory.
     """
-    space = _RecordedSpace(framework, device, stream)
+    space: Workspace
+    if clearing is None:
+        space = _RecordedSpace(framework, device, stream)
+    else:
+        space = _SharedSpace(framework, device, stream, clearing)
     if framework.name != "torch":
         _recorded.append(space)
     return space
