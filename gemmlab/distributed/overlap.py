@@ -176,7 +176,7 @@ def gathered_product(
             key = gather.form, addresses, tuple(options.values())
         replays.run(symmetric.shared(group, a.device), key, work)
     else:
-        work(None)
+        work(())
     return out
 
 
@@ -200,11 +200,17 @@ class _Gather(NamedTuple):
         return *self._replace(choice=None), self.choice and self.choice.fallback
 
     def multiply(
-        self, a: Tensor, b: Tensor, out: Tensor, group: Any, options: dict[str, Any], beside: Any
+        self,
+        a: Tensor,
+        b: Tensor,
+        out: Tensor,
+        group: Any,
+        options: dict[str, Any],
+        beside: Sequence[Any],
     ) -> None:
-        """Gather and multiply; every second piece on the stream `beside`, if it is given.
+        """Gather and multiply the pieces on the current stream and those `beside` it, in turn.
 
-        Then a product starts while the last blocks of the one before end. Sums need their order.
+        A product starts while the last blocks of the one before end. Sums need their order.
         """
         is_a, axis, choice = self.what == "a", self.axis, self.choice
         shard, common = (a, b) if is_a else (b, a)
@@ -218,9 +224,11 @@ class _Gather(NamedTuple):
         packed = None
         if choice is not None:
             packed = others = pulling.packed_once(others, group, other, choice)
-        streams = [None] if beside is None or axis == "k" else [None, beside]
-        if len(streams) > 1:
-            beside.wait_stream(torch.cuda.current_stream())
+        if axis == "k":
+            beside = ()
+        streams = [None, *beside]
+        for stream in beside:
+            stream.wait_stream(torch.cuda.current_stream())
         is_first = True
         for number, ((first, end), wait, piece) in enumerate(pieces):
             partner = others[number % len(others)]
@@ -237,8 +245,8 @@ class _Gather(NamedTuple):
                 with recorded("multiply"):
                     entry.product(left, right, out=into, **added, **options)
             is_first = False
-        if len(streams) > 1:
-            torch.cuda.current_stream().wait_stream(beside)
+        for stream in beside:
+            torch.cuda.current_stream().wait_stream(stream)
         for one in packed or ():
             if not isinstance(one, Tensor):
                 one.forget()
@@ -246,11 +254,15 @@ class _Gather(NamedTuple):
 
 @lru_cache(1024)
 def _choice(m: int, n: int, k: int, device: int, precision: str | None) -> tiers.Choice | None:
-    """The precision of a piece's product if it multiplies packed parts of 4 bytes per element."""
+    """The precision of a piece's product if it multiplies packed parts of 4 bytes per element.
+
+    Unless another one is asked for: parts travel because that is predicted to be faster.
+    """
     if 0 in (m, n, k) or not _packs(device):
         return None
     capability = torch.cuda.get_device_capability(device)
-    case = tiers.Case(m, n, k, capability=capability)
+    packed = (tiers.FASTEST, tiers.FASTEST) if precision is None else (None, None)
+    case = tiers.Case(m, n, k, capability=capability, packed=packed)
     choice = tiers.choose(precision, case)
     return choice if choice.tier == tiers.FASTEST else None
 

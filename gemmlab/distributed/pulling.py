@@ -91,7 +91,7 @@ class _Pull:
         with torch.cuda.stream(memory.beside):  # both read the pieces, once from memory
             for there, x in zip(way.staged, mine, strict=True):
                 there.copy_(x)
-        way.clear(memory.side.cuda_stream)
+        way.clear()
         pieces = [self._packed(j, x) for j, x in enumerate(mine)]
         memory.side.wait_stream(memory.beside)
         met = self._meet()
@@ -109,7 +109,7 @@ class _Pull:
         memory.lane.wait_stream(memory.side)
         memory.beside.wait_stream(memory.side)
         sent = self._send(turn, 0)
-        self._way.clear(memory.side.cuda_stream)  # while blocks travel
+        self._way.clear()  # while blocks travel
         for j, x in enumerate(self._way.staged):
             for event in sent:
                 memory.side.wait_event(event)
@@ -152,11 +152,14 @@ class _Pull:
         memory = self._memory
         for place, there in self._way.everywhere:
             if place[1] == j:
-                block = turn.blocks[place]
+                block, is_mine = turn.blocks[place], place[0] == self._way.me
                 part = there.narrow(turn.axis, turn.first, block.shape[turn.axis])
-                stream = memory.beside if place[0] == self._way.me else memory.lane
+                stream = memory.beside if is_mine else memory.lane
                 with torch.cuda.stream(stream), self._recorded("copy"):
-                    _copy(part, block)
+                    if is_mine:  # by a kernel: copy engines are for the links
+                        part.copy_(block)
+                    else:
+                        _copy(part, block)
         return [stream.record_event() for stream in (memory.beside, memory.lane)]
 
     def _fetch(self, numbers: Sequence[int]) -> None:

@@ -21,6 +21,9 @@ from gemmlab.linalg.frameworks import framework
 with TORCH.importing():
     import torch
 
+# Of products. With two, one would wait for the last kernels of the one before the one before, and
+# these for multiprocessors of the one before.
+_STREAMS = 3
 _MOST = 64  # number of products that are kept
 _CALLS = 3  # before a product becomes a graph
 _NEVER = object()  # in place of a graph that could not be captured
@@ -33,14 +36,20 @@ def run(memory: SharedMemory, key: Any, work: Callable[[Any], None]) -> None:
 
     The key contains the addresses that it uses besides those of the symmetric memory. All calls but
     the first take place on the stream on which a graph is captured: products prepare for it there.
-    `work` takes another stream beside that one, or None.
+    `work` takes the streams beside that one.
     """
-    if torch.cuda.is_current_stream_capturing():
-        work(None)
-        return
     current = torch.cuda.current_stream()
-    memory.enter(current)
     place = _place(current.device, current.cuda_stream)
+    if torch.cuda.is_current_stream_capturing():
+        from gemmlab.linalg.runtime import products  # imports the driver's bindings
+
+        place.clearing.wait_stream(current)
+        streams = (stream.cuda_stream for stream in (current, *place.beside))
+        with products.recorded_in_turn(streams, place.clearing.cuda_stream):
+            work(place.beside)
+        current.wait_stream(place.clearing)
+        return
+    memory.enter(current)
     if key is None:
         work(place.beside)
         return
@@ -77,7 +86,7 @@ def _captured(memory: SharedMemory, work: Callable[[Any], None], place: _Place) 
     from gemmlab.linalg.runtime import products  # imports the driver's bindings
 
     graph = torch.cuda.CUDAGraph()
-    in_turn = products.in_turn(place.aside.cuda_stream, place.beside.cuda_stream)
+    in_turn = products.in_turn(*(stream.cuda_stream for stream in place.products))
     with memory.capturing(), in_turn, torch.cuda.stream(place.aside):
         # Threads of process groups ask for events meanwhile, which other modes forbid.
         graph.capture_begin(pool=place.pool, capture_error_mode="thread_local")
@@ -95,8 +104,14 @@ class _Place(NamedTuple):
     """The streams and the memory for graphs that are replayed on one stream, in turn."""
 
     aside: Any
-    beside: Any
+    beside: tuple[Any, ...]
+    clearing: Any
     pool: Any
+
+    @property
+    def products(self) -> tuple[Any, ...]:
+        """The streams of products in a graph."""
+        return self.aside, *self.beside
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -104,11 +119,11 @@ class _Place(NamedTuple):
         from gemmlab.linalg.runtime.workspaces import workspace  # imports the driver's bindings
 
         torch_, device = framework("torch"), self.aside.device.index
-        streams = (self.aside.cuda_stream, self.beside.cuda_stream)
+        streams = (stream.cuda_stream for stream in self.products)
         return tuple(workspace(torch_, device, stream).version for stream in streams)
 
 
 @cache
 def _place(device: Any, _stream: int) -> _Place:
-    streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
-    return _Place(*streams, torch.cuda.graph_pool_handle())
+    aside, *beside, clearing = (torch.cuda.Stream(device) for _ in range(_STREAMS + 1))
+    return _Place(aside, tuple(beside), clearing, torch.cuda.graph_pool_handle())

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed.links import ITEM
 from gemmlab.linalg import frameworks
+from gemmlab.linalg.planning.plan import STATUS_BYTES
 from gemmlab.linalg.planning.tiers import Choice
 
 with TORCH.importing():
@@ -244,10 +245,10 @@ class Way:
             (parts(x), memory.received(layout.arrivals[x], layout.sizes[x])) for x in others
         ]
 
-    def clear(self, stream: int) -> None:
-        """Clear the counts of my pieces before they are packed."""
-        for piece in self._mine.values():
-            piece.clear(stream)
+    def clear(self) -> None:
+        """Clear the counts of my pieces, on the current stream, before they are packed."""
+        for parts in self._own_parts:
+            _clear(parts)
 
     def pack(self, j: int, x: Tensor, choice: Choice, stream: int) -> PackedMatrix:
         """Pack my piece number j into the half, whose counts are cleared."""
@@ -274,23 +275,29 @@ class _Common:
 
     def __init__(self, xs: Sequence[Tensor], side: str, choice: Choice, stream: int) -> None:
         sizes = [_aligned(_parts_size(tuple(x.shape), side, choice)) for x in xs if x.numel()]
-        self._pitch, self._count = max(sizes, default=0), len(sizes)
-        memory = torch.empty(self._count, self._pitch, dtype=torch.uint8, device=xs[0].device)
-        places = iter(memory)
+        size = len(sizes), max(sizes, default=0)
+        self._memory = torch.empty(size, dtype=torch.uint8, device=xs[0].device)
+        _clear(self._memory)
+        places = iter(self._memory)
         self.matrices: list[Piece] = [
             _matrix(x, side, choice, stream, next(places)) if x.numel() else x for x in xs
         ]
-        self._address = memory.data_ptr()
 
     def fill(self, xs: Sequence[Tensor], stream: int) -> list[Piece]:
         """Pack other matrices of the same forms."""
-        from gemmlab.linalg.packed import clear_together  # imports the driver's bindings
-
-        clear_together(self._address, self._pitch, self._count, stream)
+        _clear(self._memory)
         for piece, x in zip(self.matrices, xs, strict=True):
             if x.numel():
                 piece.fill(x, stream, True)
         return self.matrices
+
+
+def _clear(parts: Tensor) -> None:
+    """Clear the counts, at the beginning of packed matrices, on the current stream.
+
+    By a kernel: copy engines are for the links, and a graph's memset would wait for their copies.
+    """
+    parts[..., :STATUS_BYTES].fill_(0)
 
 
 def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:

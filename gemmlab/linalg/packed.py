@@ -46,8 +46,9 @@ class PackedMatrix:
         memory: Any = None,
         arrives: bool = False,
     ) -> None:
-        """memory: an array of `layout_of` bytes, aligned to 128, for the parts; None makes it.
-        arrives: whether another GPU packs it, and the parts are copied to `memory`."""
+        """memory: an array of `layout_of` bytes, aligned to 128, for the parts, of which the first
+        `STATUS_BYTES` are zero; None makes it. arrives: whether another GPU packs it, and the parts
+        are copied to `memory`, whatever it holds."""
         self.side, self.precision, self.framework = side, choice.tier, framework
         self.serial = next(_serials)  # key in planned products; Python reuses ids
         row = side == "left"
@@ -60,7 +61,8 @@ class PackedMatrix:
         self.array, self.descriptor = array, descriptor
         factor = _factor(stack, row, choice)
         self.layout: Packed = factor.packed()
-        if memory is None:
+        is_clear = memory is not None
+        if not is_clear:
             memory = framework.maker((-(-self.layout.nbytes // 4),), descriptor.device)()
         self._memory = memory
         self.address = framework.address(memory)
@@ -70,7 +72,7 @@ class PackedMatrix:
         space = workspace(framework, descriptor.device, stream)
         with space.lock:
             self._launches = space.launcher.bind(launches)
-        self.fill(array, stream)
+        self.fill(array, stream, is_clear)
 
     def fill(self, array: Any, stream: int, is_clear: bool = False) -> None:
         """Pack an array of the same form into the same memory, and refer to it from now on.
@@ -79,15 +81,11 @@ class PackedMatrix:
         """
         at = self.framework.address(array)
         if not is_clear:
-            self.clear(stream)
+            call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
         with workspace(self.framework, self.descriptor.device, stream).lock:
             for launch in self._launches:
                 launch.launch(stream, (at, at, 0, 0))
         self.array = array
-
-    def clear(self, stream: int) -> None:
-        """Clear the counts, before `fill`."""
-        call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
 
     def forget(self) -> None:
         """Refer to no array until the next `fill`, so that the last one can be freed."""
@@ -118,12 +116,6 @@ class PackedMatrix:
 
     def __repr__(self) -> str:
         return f"PackedMatrix(shape={self.shape}, side={self.side!r}, precision={self.precision!r})"
-
-
-def clear_together(address: int, pitch: int, count: int, stream: int) -> None:
-    """Clear the counts of packed matrices that are `pitch` bytes apart, before `fill`."""
-    if count:
-        call(cu.cuMemsetD2D8Async, address, pitch, 0, STATUS_BYTES, count, stream)
 
 
 def _stack(descriptor: ArrayDescriptor, row: bool) -> shapes.Stack | None:

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.distributed import _symmetric_memory as torch_symmetric  # noqa: E402
 
 from gemmlab.distributed import overlap, pulling, symmetric  # noqa: E402
+from gemmlab.linalg.planning.plan import STATUS_BYTES  # noqa: E402
 
 SIZE = 3
 
@@ -105,12 +106,9 @@ class Parts:
         if not arrives:
             self.fill(x, stream)
 
-    def clear(self, _: int) -> None:
-        self.is_clear = True
-
-    def fill(self, x: Any, _: int, is_clear: bool = False) -> None:
-        assert not is_clear or self.is_clear
-        self.array, self.is_clear = x, False
+    def fill(self, x: Any, _: int, is_clear: bool = True) -> None:
+        assert is_clear and not self.memory[:STATUS_BYTES].any()
+        self.array = x
         self.memory.copy_(x.reshape(-1).view(torch.uint8))
 
     @property

@@ -41,7 +41,8 @@ class Place:
     """Streams for graphs, and the version of the memory of their products."""
 
     def __init__(self) -> None:
-        self.aside, self.beside, self.pool, self.version = STREAM, STREAM, "pool", 0
+        self.aside, self.beside, self.pool, self.version = STREAM, (STREAM,), "pool", 0
+        self.products, self.clearing = (STREAM, STREAM), STREAM
 
 
 class Graph:
@@ -76,7 +77,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
 def product(memory: Memory, name: str = "call") -> Callable[[Any], None]:
     def work(beside: Any) -> None:
         memory.skip()
-        memory.done.append(f"{name} {memory.half}{' alone' * (beside is None)}")
+        memory.done.append(f"{name} {memory.half}{' alone' * (not beside)}")
 
     return work
 
@@ -131,8 +132,7 @@ def test_a_graph_of_the_program_records_the_work(
 ) -> None:
     run(memory, "x", 8)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    # Its streams are its own: the work gets none beside.
-    assert run(memory, "x", 2) == ["call 1 alone", "call 0 alone"]
+    assert run(memory, "x", 2) == ["call 1", "call 0"]
 
 
 def test_work_without_a_key_is_done_each_time(memory: Memory) -> None:
