@@ -98,6 +98,10 @@ class Machine:
         """Return the seconds in which one operand of a product is packed."""
         return _on_h200(m, n, k, 1, "").whole - _on_h200(m, n, k, 1, what).whole
 
+    def copying(self, items: int) -> float:
+        """Return the seconds in which one GPU copies so many elements; on the host, no time."""
+        return 2 * ITEM * items / MEMORY if self.operations is None else 0.0
+
     def adding(self, m: int, n: int, batch: int = 1) -> float:
         """Return the seconds in which a product also reads the sum that it adds to."""
         return ITEM * m * n * batch / STORED
@@ -108,7 +112,7 @@ class Machine:
 
 
 class _Seconds(NamedTuple):
-    """Of a product of packed parts, without and with packing; and of one of float32."""
+    """Of a product of packed parts, without and with packing; and of one that packs nothing."""
 
     alone: float
     whole: float
@@ -126,7 +130,8 @@ def _on_h200(m: int, n: int, k: int, batch: int, packed: str) -> _Seconds:
         return tiers.Case(m, n, k, batch, DEFAULT.capability, packed=schemes)
 
     alone, whole = tiers.fp16x3_time(case("ab")), tiers.fp16x3_time(case(packed))
-    return _Seconds(alone, whole, math.inf if packed else tiers.sgemm_time(case("")))
+    plain = math.inf if packed else min(tiers.sgemm_time(case("")), tiers.direct_time(case("")))
+    return _Seconds(alone, whole, plain)
 
 
 def load(path: str | Path) -> Machine:

@@ -206,7 +206,8 @@ def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
     """Seconds of an all-to-all in pieces, of which each is packed, and of what `_together` has.
 
     The links are used by one copy after the other: see `pulling`. So is the GPU by barriers,
-    packing and products; a product that has started ends before the others go on.
+    packing and products, of which two run at once if they are small; a product that has started
+    ends before the others go on.
     """
     machine, count, pieces = found.machine, found.mesh[way.dimension], way.pieces
     link, sizes = machine.pieces(found.mesh, way.dimension), _piece(found, way)
@@ -214,13 +215,16 @@ def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
     travel = _COPY + size / link.rate
     turn = (count - 1) * (_COPY + size / count / link.rate)
     piece = machine.product(*sizes, packed="ab")
+    m, n, k = sizes
+    two = (2 * m, n, k) if way.axis == "m" else (m, 2 * n, k)
+    busy = min(machine.product(*two, packed="ab") / 2, piece)
     packing = machine.packing(*sizes, way.what)
     gpu = machine.packing(*sizes, {"a": "b", "b": "a"}[way.what])  # while blocks travel
     sent = lane = turn  # when the blocks of a piece are there; when the links are free
     mine, arrivals = 0, list[float]()  # own pieces that are packed, but not multiplied
     for j in range(pieces):
         if sent > gpu:
-            gpu, mine = gpu + mine * piece, 0
+            gpu, mine = gpu + mine * busy, 0
         gpu = max(gpu, sent) + _BARRIER
         if j + 1 < pieces:
             sent = lane = lane + turn
@@ -229,10 +233,10 @@ def _after_turn(found: Plan, move: Transfer, way: Overlap) -> float:
         gpu, mine = gpu + packing, mine + 1
     gpu += _BARRIER
     _gather(arrivals, max(lane, gpu), travel, count)
-    gpu += mine * piece
+    gpu += mine * busy
     for ready in arrivals:
-        gpu = max(gpu, ready) + piece
-    return gpu
+        gpu = max(gpu, ready) + busy
+    return gpu + piece - busy
 
 
 def _gather(arrivals: list[float], start: float, travel: float, count: int) -> float:

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from gemmlab.core import figures
 from gemmlab.distributed import placements
-from gemmlab.distributed.links import ITEM, Link, Machine
+from gemmlab.distributed.links import ITEM, Machine
 from gemmlab.distributed.overlap_plans import SURE, overlapped
 from gemmlab.distributed.placements import PARTIAL, REPLICATE, Placement, Placements, Way
 from gemmlab.distributed.plans import Plan, Transfer, check_shapes, sizes
@@ -107,10 +107,10 @@ def _candidate(
 ) -> Plan | None:
     """The plan of one way for each dimension; None if a placement cannot be reached."""
     to_a, to_b, made = (tuple(getattr(way, name) for way in chosen) for name in "abc")
-    c, links = wanted or made, machine.links(mesh)
+    c = wanted or made
     result = check_shapes(a, b)
     moves = [
-        transfers(name, shape, source, target, mesh, links)
+        transfers(name, shape, source, target, mesh, machine)
         for name, shape, source, target in (
             ("a", a, at_a, to_a),
             ("b", b, at_b, to_b),
@@ -163,10 +163,10 @@ def transfers(
     source: Placements,
     target: Placements,
     mesh: Sequence[int],
-    links: Sequence[Link],
+    machine: Machine,
 ) -> list[Transfer] | None:
     """What a change of placements moves; None if a matrix would have to become a sum."""
-    found, at = [], list(source)
+    found, at, links = [], list(source), machine.links(mesh)
     for i, (old, new, count) in enumerate(zip(source, target, mesh, strict=True)):
         before = math.prod(placements.local_shape(shape, tuple(at), mesh))
         at[i] = new
@@ -185,7 +185,10 @@ def transfers(
         else:
             kind, items = ("all-gather", after) if new == REPLICATE else ("all-to-all", before)
         size = round(ITEM * items * share)
-        found.append(Transfer(what, kind, i, size, links[i].seconds(size)))
+        # Collectives move whole rows; PyTorch copies what is cut along another axis into place.
+        cuts = [p for p in (old, new) if isinstance(p, int) and p > 0]
+        copying = len(cuts) * machine.copying(items)
+        found.append(Transfer(what, kind, i, size, links[i].seconds(size) + copying))
     return found
 
 

@@ -115,6 +115,16 @@ def test_nothing_moves_for_a_gain_that_is_not_sure(machine):
     assert plan.ways == ("rows",) and not plan.transfers
 
 
+def test_what_is_gathered_along_columns_is_copied_into_place():
+    rows, columns = (
+        planning.transfers("a", (N, N), (axis,), ("R",), (4,), links.H100) for axis in (0, 1)
+    )
+    assert rows is not None and columns is not None
+    assert rows[0].size == columns[0].size
+    placed = columns[0].seconds - rows[0].seconds
+    assert math.isclose(placed, 2 * 4 * N * N / links.MEMORY)
+
+
 def test_summa_on_nodes_that_do_not_exist():
     at = ("S(0),S(1)", "S(0),S(1)")
     plan = gd.plan((N, N), (N, N), mesh=(16, 8), placed=at, out_placements="S(0),S(1)")
@@ -221,6 +231,16 @@ def test_predicted_times_are_near_those_of_the_records(count):
                 machine=links.H100, overlap=overlap,
             )  # fmt: skip
             assert math.isclose(plan.total, seconds[f"rows·rows {n}", by], rel_tol=0.15), (n, by)
+    blocks = "S(0),S(1)"
+    others: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]] = {
+        "tall 1000000": ((1_000_000, 256), (256, 256), (count,), "S(0)")
+    }
+    for grid in {2: [(1, 2), (2, 1)], 4: [(2, 2)]}[count]:
+        case = f"blocks on a mesh of {grid[0]}×{grid[1]}, 8192"
+        others[case] = ((8192, 8192), (8192, 8192), grid, blocks)
+    for case, (a, b, mesh, at) in others.items():
+        plan = gd.plan(a, b, mesh=mesh, placed=(at, at), out_placements=at, machine=links.H100)
+        assert math.isclose(plan.total, seconds[case, "gemmlab"], rel_tol=0.15), case
 
 
 def test_a_machine_is_saved_and_used(tmp_path):
