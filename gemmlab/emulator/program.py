@@ -55,7 +55,7 @@ class Block:
     result: int | None = None  # slot of the register that the terminator writes
 
 
-@dataclass
+@dataclass(eq=False)  # compared by identity, so that what follows from it is kept
 class Program:
     """A translated function."""
 
@@ -72,7 +72,7 @@ class Program:
     # Joined accesses: the vector access to execute, or None at the other accesses of its group.
     joined: dict[int, Instruction | None] = field(default_factory=dict)
     # Cache of the native tier's code.
-    native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    native: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     # Facts that every launch needs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.emit.mbarriers import is_wait
@@ -58,7 +59,8 @@ class Counted:
         return bits - (bits >> width - 1 << width) if self.type[0] == "s" else bits
 
 
-def deciding(program: Program) -> set[str]:
+@lru_cache(maxsize=4)
+def deciding(program: Program) -> frozenset[str]:
     """Return the registers on which the targets of branches, the addresses of accesses and the
     guards of instructions depend. All waits for mbarriers succeed, so they depend on nothing."""
     code, found, before = program.function.instructions, set[str](), -1
@@ -69,10 +71,10 @@ def deciding(program: Program) -> set[str]:
         for one in reversed(code):
             if not is_wait(one) and not found.isdisjoint(results(one)):
                 found |= _inputs(one)
-    return found
+    return frozenset(found)
 
 
-def needs_copies(program: Program, registers: set[str]) -> bool:
+def needs_copies(program: Program, registers: frozenset[str]) -> bool:
     """Whether one of the registers is loaded from memory to which bulk copies may bring data."""
     return any(
         one.root in LOADS | ATOMICS
@@ -82,7 +84,8 @@ def needs_copies(program: Program, registers: set[str]) -> bool:
     )
 
 
-def counted_loops(program: Program) -> list[Counted]:
+@lru_cache(maxsize=4)
+def counted_loops(program: Program) -> tuple[Counted, ...]:
     """Return the counted loops that contain no other, and no access to memory but bulk copies."""
     code, blocks = program.function.instructions, program.blocks
     live, decides, found = live_at_starts(code, blocks), deciding(program), list[Counted]()
@@ -95,7 +98,7 @@ def counted_loops(program: Program) -> list[Counted]:
         loop = _counted(code[blocks[head].first : block.last], head, last, decides, live[head])
         if loop is not None:
             found.append(loop)
-    return found
+    return tuple(found)
 
 
 def _is_closed(blocks: Sequence[Block], head: int, last: int) -> bool:
@@ -111,7 +114,7 @@ def _is_closed(blocks: Sequence[Block], head: int, last: int) -> bool:
 
 
 def _counted(
-    body: Sequence[Instruction], head: int, last: int, decides: set[str], live: frozenset[str]
+    body: Sequence[Instruction], head: int, last: int, decides: frozenset[str], live: frozenset[str]
 ) -> Counted | None:
     """Return the counted loop with this body, or None if it is none. live: at its head."""
     guard = body[-1].guard
