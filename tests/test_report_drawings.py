@@ -136,5 +136,5 @@ def test_a_rung_of_several_launches_has_the_pipeline_of_its_own(tmp_path, capsys
     assert len(fills) == len(multiplied) > 2
     for tile in fills:
         assert fills[tile]["end"] <= multiplied[tile]["start"]
-    assert report("warp-specialized", "-o", tmp_path / "page.html") == 0
+    assert report("warp-specialized", *ONE_BLOCK, "-o", tmp_path / "page.html") == 0
     assert (tmp_path / "page.html").stat().st_size <= MOST_BYTES
