@@ -93,7 +93,7 @@ def check(c: np.ndarray, a: np.ndarray, b: np.ndarray, bound: float) -> None:
 def test_every_family_keeps_the_contract(family: str) -> None:
     """At the least depth, whose bound is the narrowest."""
     k = LEAST_DEPTH
-    a, b = families.FAMILIES[family](np.random.default_rng(len(family)), 70, 66, k)
+    a, b = families.FAMILIES[family](np.random.default_rng(len(family)), 70, 40, k)
     check(run(a[None], b, 2)[0], a, b, sum_bound_u(k))
 
 
@@ -185,7 +185,7 @@ def test_a_block_computes_several_tiles(
     tile: DirectConfig, transposed: tuple[bool, bool], swapped: bool
 ) -> None:
     """Some of them again, in float32, although what is added is overwritten where it lies."""
-    m, n, k = 200, 130, 70
+    m, n, k = 136, 70, 70
     a, b = families.FAMILIES["normal"](np.random.default_rng(4), m, n, k)
     a[1, 3], b[5, 7], a[m - 1, 2] = 1e-33, 1e-35, 2.0**-140
     rest: dict[str, Any] = {"tile": tile, "transposed": transposed, "swapped": swapped}
