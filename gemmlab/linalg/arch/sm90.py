@@ -61,7 +61,7 @@ SM90 = Architecture(
     direct_bytes=1.75e12,
     direct_fill=18.2e-6,
     direct_stream=2.97e12,
-    direct_unaligned=0.27,
+    direct_unaligned=0.5,
     # Of products that are packed: fitted to 50 shapes (`benchmarks/h200/matmul.json`).
     launch_time=10.8e-6,
     fallback_time=6e-6,
@@ -72,18 +72,18 @@ SM90 = Architecture(
     pack_mn_major_rate=2.3e12,
     store_rate=2.7e12,  # shallow products drawn at random, on an H100
     # As `direct`.
-    sgemm_start=2.67e-6,
+    sgemm_start=2.94e-6,
     sgemm_grain=32,
     sgemm_tile=45,
     sgemm_rate=48.5e12,
-    sgemm_half=0.543e9,
-    sgemm_idle=0.8,
+    sgemm_half=0.43e9,
+    sgemm_idle=0.781,
     sgemm_stacked=0.6,
-    sgemm_ends=8.6,
+    sgemm_ends=6.6,
     sgemm_unaligned_ends=30,
     sgemm_bytes=2.25e12,
     sgemm_narrow_bytes=1.5e12,  # 12000 × 16 × 12000 on an H100; with 11 columns 1.2e12
-    sgemm_step=17.9e-9,
+    sgemm_step=17.4e-9,
     sgemm_unaligned=0.25,
     sgemm_deep=629,
 )

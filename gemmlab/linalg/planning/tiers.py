@@ -49,7 +49,9 @@ _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
 _NARROW = 16  # rows or columns, for which cuBLAS has slower kernels
 NO_FASTER = "tensor cores are no faster"
-SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
+# Of SGEMM's time, also if lines are not aligned; predictions are not exact enough for smaller
+# differences.
+SURE, SURE_UNALIGNED = 0.95, 0.86
 
 
 @dataclass(slots=True)
@@ -145,7 +147,7 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
             plain - once,
         ),
     )
-    times = SURE * plain, fast, once
+    times = sure(case) * plain, fast, once
     count = 3 if isinstance(once, Symbol) or once < _NEVER else 2
     return found[:count], first_least(times[:count])[0]
 
@@ -153,7 +155,12 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
 def seconds(case: Case) -> tuple[Any, Any, Any]:
     """Predicted seconds of `fp16x3`, `ieee` and `tf32x3`; of the last only if it may be chosen."""
     fast, plain = fp16x3_time(case), sgemm_time(case)
-    return fast, plain, direct_time(case, least(fast, SURE * plain))
+    return fast, plain, direct_time(case, least(fast, sure(case) * plain))
+
+
+def sure(case: Case) -> Any:
+    """The share of SGEMM's time that another tier must be predicted to take at most."""
+    return SURE - (SURE - SURE_UNALIGNED) * least(sum(_unaligned(case)), 1)
 
 
 def by_formulas(case: Case) -> tuple[float, float, float]:
@@ -255,7 +262,8 @@ def direct_time(case: Case, within: float = _NEVER) -> float:
     if not arch.direct or case.k < LEAST_DEPTH or case.m * case.n * case.k * case.batch > _LARGE:
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
-    longer = 1 + arch.direct_unaligned * _unaligned(case)
+    a, b, _ = _unaligned(case)
+    longer = 1 + arch.direct_unaligned * (a + b - a * b / 2)
     if direct.bound(*sizes, arch, sms) * longer > within:
         return _NEVER
     _, seconds = direct.least_seconds(*sizes, case.k_major, arch, sms)
@@ -263,17 +271,18 @@ def direct_time(case: Case, within: float = _NEVER) -> float:
     return time
 
 
-def _unaligned(case: Case) -> Any:
-    """How many of a, b and c have lines whose addresses no 128-bit access may use, if dense.
+def _unaligned(case: Case) -> tuple[Any, Any, Any]:
+    """Of dense a, b and c: 1 if 128-bit accesses to most lines are not allowed, else 0.
 
     Matrices of up to _NARROW vectors do not count: they have few elements.
     """
     (m, n), k = (case.m, case.n), case.k
-    a, b = (k if k_major else x for x, k_major in zip((m, n), case.k_major, strict=True))
-    return sum(
+    lines = [k if k_major else x for x, k_major in zip((m, n), case.k_major, strict=True)]
+    a, b, c = (
         least(length % 4, 1) * least(most(vectors - _NARROW, 0), 1)
-        for length, vectors in ((a, m), (b, n), (n, n))
+        for length, vectors in ((lines[0], m), (lines[1], n), (n, n))
     )
+    return a, b, c
 
 
 def sgemm_time(case: Case) -> float:
@@ -285,7 +294,7 @@ def sgemm_time(case: Case) -> float:
             most(ceil_div(x, arch.sgemm_grain) * arch.sgemm_grain, arch.sgemm_tile)
             for x in (rows, columns)
         )
-    unaligned = least(_unaligned(case), 1)
+    unaligned = sum(_unaligned(case)) / 3
     depth = case.k + arch.sgemm_ends + arch.sgemm_unaligned_ends * unaligned
     work = 2 * rows * columns * depth * case.batch
     rate = arch.sgemm_bytes
