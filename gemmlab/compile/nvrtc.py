@@ -41,13 +41,16 @@ def compile_cuda(
     """
     check_architecture(arch, NVRTC_ARCHITECTURES)
     made_by = versions()
-    # The PTX contains the file's path, in its line information.
-    place = os.path.abspath(name) if os.path.isfile(name) else name
-    parts = ["nvrtc", source, entry or "", arch, name, place, *options, repr(made_by)]
+    parts = ["nvrtc", source, entry or "", arch, name, _place(name), *options, repr(made_by)]
     if re.search(r'#\s*include\s*"', source):  # the cache key lacks files included from disk
         with status.doing(f"compiling {name}"):
             return _build(source, entry, arch, name, options, made_by)
     return cache.fetch(parts, lambda: _build(source, entry, arch, name, options, made_by), name)
+
+
+def _place(name: str) -> str:
+    """Return the path of the file that is called so: the PTX's line information contains it."""
+    return os.path.abspath(name) if os.path.isfile(name) else name
 
 
 def versions() -> dict[str, str]:
@@ -98,8 +101,7 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
     options = (*flags, *(f"--include-path={path}" for path in paths))
     instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
-    request = source, name, tuple(program.headers.items()), options
-    made = _ask(*request, instance=instance)
+    made = _ask(source, name, _place(name), tuple(program.headers.items()), options, instance)
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         files = {file for file, _, _ in ERROR.findall(made["log"])}
         if files == {_EXPRESSIONS}:
@@ -129,11 +131,12 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
 def _ask(
     source: str,
     name: str,
+    _path: str,
     included: tuple[tuple[str, str], ...],
     options: tuple[str, ...],
     instance: str | None,
 ) -> dict[str, str]:
-    """Return the answer of the compiler process."""
+    """Return the answer of the compiler process. It contains `_path`, that of the file."""
     return compiler_process.ask(
         source=source, name=name, headers=dict(included), options=options, instance=instance
     )
