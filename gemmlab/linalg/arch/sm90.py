@@ -70,7 +70,7 @@ SM90 = Architecture(
     vector_time=0.65e-9,
     pack_k_major_rate=3.3e12,
     pack_mn_major_rate=2.3e12,
-    store_rate=2.7e12,  # so that shallow ones of the 120 shapes are predicted no faster than they are
+    store_rate=2.7e12,  # low enough for shallow ones of the 120 shapes
     # As `direct`.
     sgemm_start=2.94e-6,
     sgemm_grain=32,
