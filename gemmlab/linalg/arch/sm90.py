@@ -36,7 +36,7 @@ SM90 = Architecture(
         PackConfig(fours=16),
         PackConfig(fours=16, threads=512),
     ),
-    # Fitted by `scripts/fit-direct` to 50 shapes with every tile and division of k, and to 120
+    # Fitted to 50 shapes with every tile and division of k, and to 120
     # drawn at random, on an H100 (`gemmlab docs matmul`; record `benchmarks/h100/direct.json`).
     direct=(
         DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.42e-6, 1.42e-6, 5.71e-6, 2.34e-6),
