@@ -70,7 +70,7 @@ def test_every_rung_is_right(name, shape, family, device):
 
     They share most of their code. On a GPU, each rung is run in all layouts. Operands that are
     packed are alike in all layouts, where only the stores differ: rungs that pack have a small tile
-    in the course layout, which compiles sooner.
+    in the course layout, which compiles sooner, and bf16x6 stands for fp16x3, whose kernel it has.
 
     The float32 rungs of gemm give equal bits (`test_every_gemm_rung_gives_the_bits_of_naive`), so
     one in three is run with each further family of inputs.
@@ -83,6 +83,7 @@ def test_every_rung_is_right(name, shape, family, device):
         if device == "cuda" or (number + case + turn) % len(layouts) == 0
     ]
     if device != "cuda":
+        rungs = [r for r in rungs if (r.name, r.layout) != ("fp16x3", "course")]
         rungs = [narrowest(r) if r.launches and r.layout == "course" else r for r in rungs]
     if name == "gemm" and family != problems.find(name).families[0] and device != "cuda":
         rungs = [rung for n, rung in enumerate(rungs) if rung.launches or (n + case) % 3 == 0]
