@@ -2,12 +2,13 @@
 
     python -m benchmarks new-shapes benchmarks/h100/new-shapes.json
 
-Each way to multiply has a fresh process for each of two cases:
+There are two cases:
 
-shapes   600 products of different sizes, each from an idle GPU until the call returns; the host's
-         microseconds of each call
-ragged   300 products of 1 to 2048 rows with one 4096×4096 matrix, three times over; milliseconds
-         until the GPU has finished, with everything that the process loads in the first turn
+shapes   600 products of different sizes for each way to multiply, 100 in turn, in one fresh
+         process; the host's microseconds of each call, from an idle GPU until it returns
+ragged   300 products of 1 to 2048 rows with one 4096×4096 matrix, three times over, in a fresh
+         process for each way; milliseconds until the GPU has finished, with everything that the
+         process loads in the first turn
 
 Run it once before, because the first process may compile Python files.
 """
@@ -16,81 +17,94 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from benchmarks import children
 from benchmarks.gpu import Gpu
-from benchmarks.measurement import Cases, Measurement
+from benchmarks.measurement import Measurement
 from benchmarks.record import Row
 from benchmarks.timing import quantiles
 from gemmlab.report.markdown import table
 
 WAYS = ("torch.matmul", "gemmlab.matmul", "torch.matmul with enable()")
-SHAPES, SIDES = 600, (200, 3000)
+SHAPES, IN_TURN, SIDES = 600, 100, (200, 3000)
 PRODUCTS, ROWS, WEIGHT, TURNS = 300, (1, 2048), 4096, 3
 
 Multiply = Callable[[Any, Any], Any]
 
 
-def shapes(gpu: Gpu, multiply: Multiply) -> Row:
+@contextmanager
+def multiplying(gpu: Gpu, way: str) -> Iterator[Multiply]:
+    """The function that multiplies in a way, which applies within the context."""
+    import gemmlab.torch  # imports PyTorch
+
+    with gemmlab.torch.enabled() if way.endswith("enable()") else nullcontext():
+        yield gemmlab.matmul if way == "gemmlab.matmul" else gpu.torch.matmul
+
+
+def shapes(gpu: Gpu) -> Row:
     memory = gpu.normal(SIDES[1] ** 2)
     sizes: dict[tuple[int, ...], None] = {}  # without repetitions, in order
-    while len(sizes) < SHAPES:
+    while len(sizes) < SHAPES * len(WAYS):
         sizes[tuple(random.randint(*SIDES) for _ in "mnk")] = None
-    times = []
-    for m, n, k in sizes:
-        a, b = memory[: m * k].view(m, k), memory[: k * n].view(k, n)
-        times.append(1e6 * gpu.wall(partial(multiply, a, b), wait=False))
-        gpu.synchronize()
-    return {"first_us": times[0], **quantiles(times, "us")}
+    others, times = iter(sizes), {way: list[float]() for way in WAYS}
+    for _ in range(SHAPES // IN_TURN):
+        for way in WAYS:
+            with multiplying(gpu, way) as multiply:
+                for m, n, k in islice(others, IN_TURN):
+                    a, b = memory[: m * k].view(m, k), memory[: k * n].view(k, n)
+                    times[way].append(1e6 * gpu.wall(partial(multiply, a, b), wait=False))
+                    gpu.synchronize()
+    return {way: quantiles(times[way], "us") for way in WAYS}
 
 
-def ragged(gpu: Gpu, multiply: Multiply) -> Row:
+def ragged(gpu: Gpu, way: str) -> Row:
     weight = gpu.normal(WEIGHT, WEIGHT)
     rows = [random.randint(*ROWS) for _ in range(PRODUCTS)]
     factors = [gpu.normal(count, WEIGHT) for count in rows]
 
-    def turn() -> None:
-        for factor in factors:
-            multiply(factor, weight)
+    with multiplying(gpu, way) as multiply:
 
-    return {"ms": [1e3 * gpu.wall(turn) for _ in range(TURNS)]}
+        def turn() -> None:
+            for factor in factors:
+                multiply(factor, weight)
+
+        return {"ms": [1e3 * gpu.wall(turn) for _ in range(TURNS)]}
 
 
-def child(case: str, way: str) -> Row:
+def child(case: str, *way: str) -> Row:
     """A case in this process."""
-    import gemmlab.torch
-
-    gpu = Gpu()
-    if way.endswith("enable()"):
-        gemmlab.torch.enable()
     random.seed(7)
-    multiply = gemmlab.matmul if way == "gemmlab.matmul" else gpu.torch.matmul
-    return {"shapes": shapes, "ragged": ragged}[case](gpu, multiply)
+    measures: dict[str, Callable[..., Row]] = {"shapes": shapes, "ragged": ragged}
+    return measures[case](Gpu(), *way)
 
 
-def fresh(case: str, way: str, gpu: Gpu) -> Any:
-    children.check_kernels()
-    return children.call("new_shapes", "child", case, way)
+def fresh(case: str, *way: str) -> Callable[[Gpu], Any]:
+    def measure(_: Gpu) -> Any:
+        children.check_kernels()
+        return children.call("new_shapes", "child", case, *way)
 
-
-def cases(case: str) -> Cases:
-    return {way: partial(fresh, case, way) for way in WAYS}
+    return measure
 
 
 def new_shapes(record: Row) -> dict[str, str]:
     headings = ["call", "µs of the host, new shape", "ragged products, ms: first turn"]
     rows = []
     for way in WAYS:
-        each, (first, *later) = record["shapes"][way], record["ragged"][way]["ms"]
+        each, (first, *later) = record["shapes"]["in turn"][way], record["ragged"][way]["ms"]
         host = f"{each['us']:.0f} ({each['p10']:.0f}–{each['p90']:.0f})"
         rows.append([f"`{way}`", host, f"{first:.0f}", f"{statistics.mean(later):.0f}"])
     return {"new-shapes": table([*headings, "later turns"], rows)}
 
 
 MEASUREMENT = Measurement(
-    parts={"ragged": cases("ragged"), "shapes": cases("shapes")},
+    parts={
+        "ragged": {way: fresh("ragged", way) for way in WAYS},
+        "shapes": {"in turn": fresh("shapes")},
+    },
     pages={"matmul-results.md": new_shapes},
 )

@@ -1,5 +1,6 @@
 """Every measurement that needs PyTorch runs on tiny inputs; its record fills its tables."""
 
+import contextlib
 import json
 import math
 from typing import Any
@@ -183,18 +184,34 @@ def test_a_program_that_fails_does_not_end_the_others(gpu):
     }
 
 
-@pytest.mark.parametrize("case", [new_shapes.shapes, new_shapes.ragged])
-def test_new_shapes(case, gpu, monkeypatch):
+def test_new_shapes(gpu, monkeypatch):
     seen = []
-    for name, value in {"SHAPES": 5, "SIDES": (2, 9), "PRODUCTS": 4, "WEIGHT": 8}.items():
+    small = {"SHAPES": 6, "IN_TURN": 2, "SIDES": (2, 9), "PRODUCTS": 4, "WEIGHT": 8}
+    for name, value in small.items():
         monkeypatch.setattr(new_shapes, name, value)
 
-    def multiply(a, b):
-        seen.append((*a.shape, b.shape[1]))
-        return a @ b
+    @contextlib.contextmanager
+    def multiplying(gpu, way):
+        def multiply(a, b):
+            seen.append((way, *a.shape, b.shape[1]))
+            return a @ b
 
-    found = case(gpu, multiply)
-    if case is new_shapes.shapes:
-        assert len(seen) == len(set(seen)) == 5 and found["us"] > 0
-    else:
-        assert len(seen) == 3 * 4 and seen[:4] == seen[4:8] and len(found["ms"]) == 3
+        yield multiply
+
+    first, *_ = new_shapes.WAYS
+    with new_shapes.multiplying(gpu, first) as multiply:
+        assert multiply is gpu.torch.matmul
+    monkeypatch.setattr(new_shapes, "multiplying", multiplying)
+    found = new_shapes.shapes(gpu)
+    ways = [way for way, *_ in seen]
+    assert ways == [way for _ in range(3) for way in new_shapes.WAYS for _ in range(2)]
+    assert len({tuple(size) for _, *size in seen}) == 18
+    assert all(found[way]["us"] > 0 for way in new_shapes.WAYS)
+    seen.clear()
+    turns = new_shapes.ragged(gpu, first)["ms"]
+    assert len(seen) == 3 * 4 and seen[:4] == seen[4:8] and len(turns) == 3
+    record = {
+        "shapes": {"in turn": found},
+        "ragged": {way: {"ms": turns} for way in new_shapes.WAYS},
+    }
+    assert new_shapes.new_shapes(record)["new-shapes"].count("\n") == 4
