@@ -187,7 +187,7 @@ def test_no_choice_lost_to_sgemm_when_it_was_measured() -> None:
     for row in packed:
         ratio = row["sgemm"]["us"] / row["default"]["us"]
         assert choose(None, case_of(row)).tier != "fp16x3" or ratio >= 0.98, case_of(row)
-    assert len(packed) >= 9
+    assert len(packed) >= 8
 
 
 def test_no_route_lost_to_sgemm_when_it_was_measured() -> None:
