@@ -1,18 +1,18 @@
 """Four warps only copy; the other eight only multiply, 16×8 elements of C per thread.
 
 Change from `async-copy`: there every warp computes addresses, copies, and waits at a barrier with
-all others. Here copying has warps of its own, and the others issue hardly anything but FFMA and
-LDS: six LDS.128 feed 128 FFMA, where 8×8 elements per thread need eight. setmaxnreg moves registers
-from the copiers to the others, which need 176 for sums and two sets of fragments.
+all others. Here four warps copy, and the others issue little besides FFMA and LDS: six LDS.128 feed
+128 FFMA, where 8×8 elements per thread need eight. setmaxnreg moves registers from the copying
+warps to the others, which need 176 for sums and two sets of fragments.
 
-Each stage of the ring has two mbarriers: the copiers arrive at `full`, a computing warp arrives at
-`empty` after its last read. So warps drift apart, and one computes while its neighbour waits.
+Each stage of the ring has two mbarriers: copying warps arrive at `full`, and a computing warp
+arrives at `empty` after its last read. So warps drift apart: one computes while another waits.
 
-The copiers take issue slots from the others: their addresses lie constant distances apart, their
-stores along k fall into different banks, and rows not aligned to 16 bytes are copied by word, but
-asynchronously: one instruction each. Stages leave room in shared memory for the L1 cache. The sums
-are multiplied by 1 before they are stored: a 128-bit store takes four consecutive registers, and
-without the product ptxas would keep the sums in such groups all along.
+The copying warps take issue slots from the others. So their addresses have constant distances,
+their stores along k fall into different banks, and rows that are not aligned to 16 bytes are copied
+word by word, each by one asynchronous instruction. The stages leave shared memory for the L1 cache.
+The sums are multiplied by 1 before they are stored: a 128-bit store takes four consecutive
+registers, and without that product ptxas would keep the sums in such groups throughout the loop.
 """
 
 from collections.abc import Mapping
@@ -211,12 +211,12 @@ def barrier(address: Int32):
 
 @cute.jit
 def compute(ring, rC, tiles: Int32, own, config: Constexpr):
-    """rC (TM, TN) = the thread's elements of C, which begin at `own`. Run by the others."""
+    """rC (TM, TN) = the thread's elements of C, which begin at `own`. By the computing warps."""
     sA, sB, full, empty = ring
     lane = cute.arch.lane_idx()
     rC.fill(0.0)
     S, BK, DEPTH = config.stages, config.block_k, config.depth
-    # Addresses in the current stage, which the loop changes: so they are not computed anew.
+    # Addresses in the current stage; the loop advances them instead of computing them again.
     a = (sA.iterator + cute.crd2idx((0, own[0]), sA.layout)).toint()
     b = (sB.iterator + cute.crd2idx((0, own[1]), sB.layout)).toint()
     bar, last = full.toint(), full.toint() + 8 * (S - 1)
@@ -272,7 +272,7 @@ def kernel(
         inside = by * BM + BM <= m and bx * BN + BN <= n
         last = cute.ceil_div(k, config.block_k)
         whole = k // config.block_k if inside else Int32(0)  # tiles
-        wide = Int32(0)  # of these, tiles with 128-bit loads
+        wide = Int32(0)  # how many of them are copied 128 bits at a time
         if simt.allows_quads(a, lda) and simt.allows_quads(b, ldb):
             wide = whole
         fill(mA, mB, ring, corner, wide, config)

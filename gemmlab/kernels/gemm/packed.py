@@ -1,9 +1,9 @@
-"""Shared by the rungs on tensor cores: operands in float16 parts, their tiles, and the end of C.
+"""Shared by the rungs on tensor cores: operands in float16 parts, their tiles, the epilogue.
 
-`sm90/pack.py` has made two float16 matrices, hi and lo, of each float32 one, its rows (of A) or
-columns (of B) scaled by powers of two. A line is what is contiguous: a row of A along k; of B a
-column along k (k-major) or a row along n (mn-major). Lines are padded with zeros to 128 bytes. With
-a column-major C, Cᵀ = Bᵀ·Aᵀ is computed, so C always has contiguous rows here.
+`sm90/pack.py` makes two float16 matrices, hi and lo, of each float32 matrix. It scales rows of A
+and columns of B by powers of two. A line is contiguous: a row of A along k, and of B a column along
+k (K-major) or a row along n (MN-major). Lines are padded with zeros to 128 bytes. For a
+column-major C, the product Cᵀ = Bᵀ·Aᵀ is computed, so rows of C are always contiguous here.
 """
 
 from collections.abc import Mapping

@@ -1,17 +1,17 @@
-"""Tensor cores add up 64 of k at a time; float32 additions, which round, add up the rest.
+"""Tensor cores add over 64 of k at a time; float32 additions, which round, add up these sums.
 
-Change from `warp-specialized`: there one sum runs through all of k in the tensor cores, which cut
-off what does not fit behind it. Each step makes it up to 2 u smaller, always towards zero, so the
-error grows with k. Here each tile starts a new chain from zero, which is short when it is cut, and
-an ordinary addition adds it to the sum. Additions round up as often as down.
+Change from `warp-specialized`: there a tensor core's sum runs through all of k and is truncated at
+each step. A step loses up to 2 u, always towards zero, so the error grows with k. Here each tile
+starts a new sum, a *chain*, at zero. An ordinary addition adds the finished chain to the result; it
+rounds up as often as down.
 
-Within a chain the small products come first: lo·hi and hi·lo for all 64 of k, then hi·hi. Added to
-the large ones they would lose their last bits. So the bits come back: see "error u", which hardly
-grows with k any more.
+Within a chain the small products come first: lo·hi and hi·lo for all 64 of k, then hi·hi. If they
+were added to the large ones, their last bits would be lost. Results are accurate to float32 again:
+the column "error u" of the climb hardly grows with k.
 
-The price: 96 more registers per thread, and 96 additions per thread and tile beside 12 wgmma of 192
-columns; the other warpgroup's wgmma run meanwhile. From here to `fp16x3`: blocks stay and take tile
-after tile, share tiles of B in a cluster, and free each part's stage as soon as it is read.
+The cost: 96 more registers per thread, and 96 additions per thread and tile beside 12 wgmma of 192
+columns, during which the other warpgroup's wgmma run. `fp16x3` goes on from here: its blocks are
+persistent, clusters share tiles of B, and each part's stage is freed as soon as it has been read.
 Limiter: power.
 """
 
@@ -29,7 +29,7 @@ from gemmlab.kernels.gemm.sm90.config import MMA_K, MMA_M
 
 @dataclass(frozen=True)
 class Config(warp_specialized.Config):
-    """The sums of a thread, and a chain of as many."""
+    """The sums of a thread, and as many sums of the current chain."""
 
     chains: ClassVar[int] = 1
 

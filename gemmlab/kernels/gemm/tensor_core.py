@@ -1,16 +1,17 @@
-"""Warps multiply on tensor cores: 16×8×16 products of float16 tiles, one instruction each.
+"""Warps multiply on tensor cores: one mma.sync is a 16×8×16 product of float16 tiles.
 
-Change from `async-copy`: a float32 number is the sum of two float16 numbers, hi + lo, and A·B is
-lo·hi + hi·lo + hi·hi. Two launches split A and B; a last one repairs rows with infinities or NaNs.
-`ldmatrix` loads 8×8 tiles from shared memory and gives each lane the elements that `mma.sync` wants
-of it. The FP32 units do 128 multiply-adds per clock and multiprocessor, tensor cores 2048 (H200), a
-third of them useful.
+Change from `async-copy`: each float32 number becomes the sum of two float16 numbers, hi + lo, and
+A·B becomes lo·hi + hi·lo + hi·hi. Two launches split A and B; a last one repairs rows that contain
+infinities or NaNs. `ldmatrix` loads 8×8 tiles from shared memory and distributes their elements to
+the lanes as `mma.sync` requires. Per clock, a multiprocessor of an H200 does 128 multiply-adds on
+its FP32 units and 2048 on its tensor cores, a third of which are useful here.
 
-A warp has 64×32 of C. For 16 of k it loads 12 fragments of four 8×8 tiles, for 48 mma. A product of
-float16 numbers is exact, but tensor cores cut off what does not fit behind the sum, where float32
-rounds. So errors point the same way and grow with k: compare the column "error u" on the way up.
+A warp computes 64×32 of C. For 16 of k it loads 12 fragments of four 8×8 tiles and issues 48 mma. A
+product of two float16 numbers is exact, but a tensor core truncates its sums where float32 rounds.
+These errors all have the same direction and grow with k: see the column "error u" of the climb.
 
-Limiter: waiting. Tiles are loaded, then multiplied; four to eight lines of an 8×8 tile share banks.
+Limiter: latency. Loading and multiplying alternate, and bank conflicts slow ldmatrix: four to eight
+rows of an 8×8 tile lie in the same banks.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,17 @@
 """Asynchronous copies fill a ring of stages while tensor cores multiply; a swizzle frees the banks.
 
-Change from `tensor-core`: there a block loads a tile, waits, multiplies, waits. Here cp.async moves
-tiles from global to shared memory past the registers, and a tile is multiplied while the next one
-is on its way. One barrier per tile is left. Tiles are 64 deep, so their lines have 128 bytes, all
-banks: eight lines of a column would take eight wavefronts. The chunk x of 16 bytes of line y is
-therefore kept at x xor (y mod 8), and ldmatrix reads eight lines in one.
+Change from `tensor-core`: there a block alternates between loading a tile and multiplying it. Here
+cp.async copies tiles from global to shared memory without using registers, and the next tile
+arrives while the current one is multiplied. One barrier per tile remains. Tiles are 64 deep, so a
+line of a tile spans 128 bytes, which is all banks, and reading a column of eight lines would take
+eight wavefronts. Chunk x (16 bytes) of line y is therefore stored at x xor (y mod 8): ldmatrix then
+reads the eight lines in one wavefront.
 
 Shared memory: 32 KB for each part of a tile, two parts, two tiles. Global traffic is that of
-`tensor-core`. Products and sums are the same, in the same order, and so are the bits of C.
+`tensor-core`. C has the same bits, because products and additions occur in the same order.
 
-Limiter: shared memory. ldmatrix moves every fragment through registers, to each warp that needs it:
-12 loads of 512 bytes for 48 mma of a warp. `wgmma` reads its operands from shared memory itself.
+Limiter: shared memory. Each warp that needs a fragment loads it into its own registers: 12 loads of
+512 bytes for every 48 mma. `wgmma` reads its operands from shared memory directly.
 """
 
 from dataclasses import dataclass

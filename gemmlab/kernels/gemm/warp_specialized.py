@@ -1,17 +1,17 @@
 """One warp copies and two warpgroups multiply; each waits only for the stage that it needs.
 
-Change from `wgmma-tma`: there every warp meets the others at a barrier after each tile, and then
-the next copies begin. Here a producer warp does nothing but start copies, as far ahead as the ring
-has room. Two consumer warpgroups multiply 64 rows of the block each. While one waits for its wgmma
-to finish, those of the other keep the tensor cores busy.
+Change from `wgmma-tma`: there all warps meet at a barrier after each tile before the next copy
+begins. Here a producer warp only starts copies, as far ahead as the ring has free stages. Each of
+two consumer warpgroups multiplies 64 rows of the block. While one of them waits for its wgmma to
+finish, the wgmma of the other keep the tensor cores busy.
 
-The tiles of the ring have two barriers each. `full` ends when TMA has written the tile, `empty`
-when the warps of both consumers have read it: the producer waits for `empty`, consumers for `full`.
-setmaxnreg takes registers from the producer's warpgroup, of which three warps idle, and gives them
-to the consumers: the sums alone are 96 per thread.
+Each tile of the ring has two barriers. `full` completes when TMA has written the tile, `empty` when
+all warps of both consumers have read it. The producer waits for `empty`, consumers wait for `full`.
+setmaxnreg moves registers from the producer's warpgroup, three warps of which are idle, to the
+consumers, whose sums alone take 96 registers per thread.
 
-A tile of 128×192 reads 5/6 of the bytes of 128×128. Products, sums and bits are still the same.
-Limiter: at n = 4096 power: the tensor cores are busy, and the clock drops.
+A tile of 128×192 needs 5/6 of the bytes per result of one of 128×128. C still has the same bits.
+Limiter at n = 4096: power. The tensor cores are busy, and the GPU lowers its clock.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def produce(operands, block, tiles: Int32, barriers, config: Constexpr):
     """Fill the ring with all tiles, as room appears. Run by one warp."""
     full, empty = barriers
     for t in cutlass.range(tiles, unroll=1):
-        # A wait for the phase before a new barrier's first returns at once.
+        # Waiting for the phase before the first one of a new barrier returns at once.
         cute.arch.mbarrier_wait(empty + t % config.tiles, t // config.tiles % 2 ^ 1)
         wgmma_tma.fetch(operands, block, t, full, config)
 

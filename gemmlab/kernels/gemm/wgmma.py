@@ -1,16 +1,16 @@
-"""Four warps together multiply tiles that stay in shared memory: wgmma, Hopper's instruction.
+"""A warpgroup of four warps multiplies tiles in shared memory by wgmma, Hopper's instruction.
 
-Change from `tensor-core-pipelined`: there ldmatrix copies fragments to registers, to every warp
-that needs them. A wgmma of 64×128×16 is issued by the 128 threads of a warpgroup and reads A and B
-from shared memory itself, by a descriptor: address, the swizzle, and the distance of its rows. It
-runs asynchronously: `commit_group` ends a group of them, `wait_group` waits for one. 24 wgmma
-replace 1,536 mma per tile, and no fragment takes a register.
+Change from `tensor-core-pipelined`: there ldmatrix copies fragments into the registers of every
+warp that needs them. A wgmma of 64×128×16 is issued by the 128 threads of a warpgroup together, and
+reads A and B from shared memory. Descriptors give it address, swizzle and row distance of each. It
+runs asynchronously: `commit_group` closes a group of wgmma, `wait_group` waits for it. For a tile,
+24 wgmma replace 1,536 mma, and no fragment takes a register.
 
-Two proxies access shared memory: cp.async writes as ordinary code does, wgmma reads as the
-asynchronous proxy. A fence between them, before the barrier, makes the writes visible to wgmma.
+Shared memory is accessed through two proxies: cp.async writes through the generic proxy, wgmma
+reads through the asynchronous one. A fence before the barrier makes the writes visible to wgmma.
 
-Products and sums are the same as before, in the same order, and so are the bits of C. Limiter: one
-warpgroup copies and multiplies, and its wgmma pause while it computes addresses for cp.async.
+C has the same bits, because products and additions occur in the same order. Limiter: one warpgroup
+both copies and multiplies, so no wgmma is issued while it computes addresses for cp.async.
 """
 
 from dataclasses import dataclass

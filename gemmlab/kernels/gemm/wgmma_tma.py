@@ -1,16 +1,16 @@
-"""One instruction copies a tile: TMA fills the ring, and barriers in shared memory count its bytes.
+"""TMA copies a tile with one instruction; mbarriers in shared memory count the bytes that arrive.
 
-Change from `wgmma`: there 128 threads issue 32 cp.async each per tile, with an address, a swizzle
-and a guard for every 16 bytes. Here one warp names a tile by its coordinates. The Tensor Memory
-Accelerator knows the matrix from a tensor map, which the host has made: address, extents, pitches,
-box and swizzle. It computes addresses, swizzles, and writes zeros for what lies outside.
+Change from `wgmma`: there each of 128 threads issues 32 cp.async per tile, and computes an address,
+a swizzle and a bounds check for every 16 bytes. Here one warp names a tile by its coordinates. The
+Tensor Memory Accelerator (TMA) reads address, extents, strides, box and swizzle of the matrix from
+a tensor map, which the host encodes, and writes zeros for elements outside the matrix.
 
-A thread cannot wait for another's cp.async; for TMA any thread can. Each tile of the ring has an
-mbarrier: it is told how many bytes to expect, TMA reports them as they arrive, and with the last
-one its phase ends. All threads wait for that phase. Both tiles of the ring are in flight at first;
-a tile is fetched as soon as all warps have read the one that it replaces.
+A thread can wait only for its own cp.async, but any thread can wait for TMA. Each tile of the ring
+has an mbarrier, which is told how many bytes to expect. TMA reports the bytes as they arrive; the
+last ones complete the barrier's phase, for which all threads wait. Both tiles of the ring are in
+flight at first. Once all warps have read a tile, the copy of the next one into its place begins.
 
-Limiter: at that point the warpgroup waits for itself: no wgmma is queued while one finishes.
+Limiter: before each copy the warpgroup waits until its wgmma have finished; none is queued then.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from gemmlab.kernels.gemm.sm90 import tiles as sm90
 
 @dataclass(frozen=True)
 class Config(wgmma.Config):
-    """The copies of `wgmma`, by TMA."""
+    """The configuration of `wgmma`, with copies by TMA."""
 
     @property
     def tensor_maps(self) -> tuple[Any, ...]:
