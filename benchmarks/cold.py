@@ -1,11 +1,12 @@
 """Launches that find nothing of theirs in the caches: what they pay for the lines of others in L2,
-and for their own code. Ten seconds of GPU time.
+for their own code, and for reading at random places. Ten seconds of GPU time.
 
     python -m benchmarks cold benchmarks/h100/cold.json
 
 `launches`: seconds by megabytes that a kernel moves, after another has filled L2 with lines that it
 wrote, or only read. Lines that were written must go to device memory before others take their
 place. `code`: cycles that straight code takes the first time and the second, by its instructions.
+`scattered`: seconds of reading so many bytes each at random places of device memory.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ extern "C" __global__ void straight(float* out, long long* cycles, float y, int 
       cycles[turn * SLOTS + blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32] = clock64() - start;
   }
   out[blockIdx.x * blockDim.x + threadIdx.x] = x0 + x1 + x2 + x3;
+}
+"""
+SCATTERED_MB, PLACES = 2048, 1 << 22  # the memory, of which so many places are read
+SCATTERED = """
+extern "C" __global__ void scattered(const unsigned* data, unsigned* out, unsigned words,
+                                     unsigned mask) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, place = i / words;
+  unsigned hash = place * 2654435761u;
+  hash = (hash ^ hash >> 15) * 2246822519u;
+  hash = (hash ^ hash >> 13) & mask;
+  const unsigned found = data[(size_t)hash * words + i % words];
+  if (found == 1) out[0] = found;
 }
 """
 
@@ -111,6 +124,21 @@ def straight(instructions: int, warps: int, gpu: Gpu) -> Row:
     return row | {"seconds": statistics.median(taken)}
 
 
+def scattered(nbytes: int, gpu: Gpu) -> Row:
+    """Seconds of a launch that reads `nbytes` bytes at each of `PLACES` random places."""
+    words = nbytes // 4
+    kernel = gemmlab.load(SCATTERED, arch=gpu.device.arch)
+    data = gpu.placed(np.zeros(SCATTERED_MB << 18, np.uint32))
+    out, wait = gpu.placed(np.zeros(1, np.uint32)), pause(gpu)
+    args = [data, out, words, (SCATTERED_MB << 20) // nbytes - 1]
+    launch = gpu.device.timed(kernel, (PLACES * words // 256, 1, 1), (256, 1, 1), args)
+    taken = []
+    for _ in range(LAUNCHES):
+        wait()
+        taken.append(launch())
+    return {"seconds": statistics.median(taken), "places": PLACES}
+
+
 MEASUREMENT = Measurement(
     parts={
         "launches": {
@@ -123,6 +151,7 @@ MEASUREMENT = Measurement(
             for n in CODE
             for warps in (1, 8)
         },
+        "scattered": {f"{n} bytes": partial(scattered, n) for n in (32, 64, 128, 256, 1024)},
     },
     depth=2,
 )

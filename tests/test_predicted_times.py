@@ -467,6 +467,26 @@ def test_what_is_read_again_has_left_l2_if_more_was_read_since(words):
     assert sum(again) > 0.5 * sum(first) if words == 1 << 14 else sum(again) < 0.1 * sum(first)
 
 
+APART = """
+extern "C" __global__ void apart(float *y, const float *x, int step, int turns) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  float sum = 0;
+  for (int turn = 0; turn < turns; turn++) sum += x[i * step + turn];
+  y[i] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize(("step", "turns", "alone"), [(1, 1, 0), (16, 1, 1), (16, 16, 0)])
+def test_a_sector_whose_neighbour_is_not_read_costs_more(step, turns, alone):
+    """Neighbouring threads read neighbouring elements, elements 64 bytes apart, or walk on."""
+    kernel, n = gemmlab.load(APART, arch=H200.target), 1 << 20
+    args = [np.zeros(n, np.float32), np.zeros(n * step, np.float32), step, turns]
+    found = facts.gather(kernel, (n // 256, 1, 1), (256, 1, 1), args, 0, H200.parameters)
+    costs = traffic.Sources(found, H200.parameters).cost.values()
+    assert {*costs} == {1 + alone * (H200.parameters.lone_sectors - 1)}
+
+
 RIM = """
 extern "C" __global__ void rim(float *y, const float *x, int n) {
   const int i = blockIdx.x * 256 + threadIdx.x;

@@ -99,10 +99,12 @@ def l1(loads: Sequence[Load], nbytes: float, bypass: frozenset[int]) -> dict[int
 class Shared:
     """Sectors of a load by all blocks of a wave, over those of each multiprocessor, summed.
     distinct: of all. new: of those that no multiprocessor had accessed before, over those that the
-    same multiprocessor had not."""
+    same multiprocessor had not. alone: share of the sectors in whose pair, 64 bytes, no load
+    accesses the other one."""
 
     distinct: float = 1.0
     new: float = 1.0
+    alone: float = 0.0
 
 
 def shared_by_blocks(loads: Sequence[Load], blocks: Sequence[int], sms: int) -> dict[int, Shared]:
@@ -128,8 +130,32 @@ def shared_by_blocks(loads: Sequence[Load], blocks: Sequence[int], sms: int) -> 
         for i, n in enumerate((len(_distinct(sectors)), len(pairs), len(_distinct(unknown)))):
             counts[i] += n
         counts[3] += int((~own).sum())
+    alone = _alone(loads, np.flatnonzero(first >= 0) + least)
     for instruction, (distinct, all_, new, fresh) in sums.items():
-        found[instruction] = Shared(distinct / all_, new / fresh if fresh else 0.0)
+        rest = new / fresh if fresh else 0.0, alone[instruction]
+        found[instruction] = Shared(distinct / all_, *rest)
+    return found
+
+
+def _alone(loads: Sequence[Load], accessed: np.ndarray) -> dict[int, float]:
+    """Return, by instruction, the share of its sectors that are alone in their pair.
+
+    accessed: all sectors, in order. A lane that moves to the same or the next sector from one turn
+    to the next will access the other one, too.
+    """
+    found, before = dict[int, float](), dict[int, np.ndarray]()
+    for load in loads:
+        rows, last = load.sectors, before.get(load.instruction)
+        on = rows >= 0
+        pairs = rows[on] ^ 1
+        at = np.minimum(np.searchsorted(accessed, pairs), len(accessed) - 1)
+        share = float((accessed[at] != pairs).mean()) if on.any() else 0.0
+        if last is not None and last.shape == rows.shape:
+            both = on & (last >= 0)
+            near = np.abs(rows[both].astype(np.int64) - last[both]) <= 1
+            share *= 1 - float(near.mean()) if both.any() else 1.0
+        before[load.instruction] = rows
+        found[load.instruction] = share  # of the last turn, which knows how lanes move
     return found
 
 

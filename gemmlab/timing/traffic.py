@@ -29,6 +29,8 @@ class Sources:
     multiprocessor misses again has left L2 with a probability that grows with the number of
     sectors that all have requested since.
 
+    Device memory serves a sector alone at the cost of several that lie side by side.
+
     A launch finds L2 full of lines, of which other kernels have written a part. These go to device
     memory as lines of the launch replace them. L2 keeps as much of what the launch itself writes.
     """
@@ -52,7 +54,8 @@ class Sources:
         passing += sum(min(sizes[name], n) for name, n in per_wave.items())
         asked = sum(n * shared[line].distinct for line, n in loads.items())
         span = SECTOR_BYTES * min(facts.blocks, gpu.sms) * asked / max(1.0, sum(loads.values()))
-        # PTX line -> share of sectors from device memory, share of executions that wait for it
+        # PTX line -> sectors from device memory per sector that misses, in sectors that lie side by
+        # side; share of executions that wait for it
         self.of_line: dict[int, tuple[float, float]] = {}
         fetched = waited = 0.0
         for line, n in loads.items():
@@ -69,6 +72,8 @@ class Sources:
                 self.of_line[line] = far, min(1.0, new[line] / wave + again)
             fetched += self.of_line[line][0] * n
             waited += self.of_line[line][1] * n
+        # PTX line -> what a sector from device memory costs, in sectors that lie side by side
+        self.cost = {x: 1 + (gpu.lone_sectors - 1) * shared[x].alone for x in loads}
         self.sectors = sum(loads.values())
         self.mean = (1.0, 1.0)
         if self.sectors:
@@ -131,7 +136,8 @@ class Sources:
         if kind in (kinds.GLOBAL_LOAD, kinds.COPY):
             far, late = self.of_line.get(line, self.mean)
             missed = looked.misses if looked else sectors if site else 0.0
-            dram, own = missed * far * (1 + self.evicted), looked.own if looked else 0.0
+            dram = missed * far * (self.cost.get(line, 1.0) + self.evicted)
+            own = looked.own if looked else 0.0
             return Traffic(waves, lines, sectors, missed, dram, late, own=own)
         if kind == kinds.GLOBAL_STORE:
             filled = lanes * op.code.width / (sectors * SECTOR_BYTES)
