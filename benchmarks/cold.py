@@ -48,15 +48,19 @@ extern "C" __global__ void straight(float* out, long long* cycles, float y, int 
   out[blockIdx.x * blockDim.x + threadIdx.x] = x0 + x1 + x2 + x3;
 }
 """
-SCATTERED_MB, PLACES = 2048, 1 << 22  # the memory, of which so many places are read
+SCATTERED_MB, PLACES, IN_FLIGHT = 2048, 1 << 22, 4  # the memory, places read, and by a thread
 SCATTERED = """
 extern "C" __global__ void scattered(const unsigned* data, unsigned* out, unsigned words,
                                      unsigned mask) {
-  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, place = i / words;
-  unsigned hash = place * 2654435761u;
-  hash = (hash ^ hash >> 15) * 2246822519u;
-  hash = (hash ^ hash >> 13) & mask;
-  const unsigned found = data[(size_t)hash * words + i % words];
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, all = gridDim.x * blockDim.x;
+  unsigned found = 0;
+#pragma unroll
+  for (unsigned turn = 0; turn < TURNS; turn++) {
+    unsigned hash = (i + turn * all) / words * 2654435761u;
+    hash = (hash ^ hash >> 15) * 2246822519u;
+    hash = (hash ^ hash >> 13) & mask;
+    found |= data[(size_t)hash * words + i % words];
+  }
   if (found == 1) out[0] = found;
 }
 """
@@ -127,11 +131,13 @@ def straight(instructions: int, warps: int, gpu: Gpu) -> Row:
 def scattered(nbytes: int, gpu: Gpu) -> Row:
     """Seconds of a launch that reads `nbytes` bytes at each of `PLACES` random places."""
     words = nbytes // 4
-    kernel = gemmlab.load(SCATTERED, arch=gpu.device.arch)
+    source = SCATTERED.replace("TURNS", str(IN_FLIGHT))
+    kernel = gemmlab.load(source, arch=gpu.device.arch)
     data = gpu.placed(np.zeros(SCATTERED_MB << 18, np.uint32))
     out, wait = gpu.placed(np.zeros(1, np.uint32)), pause(gpu)
     args = [data, out, words, (SCATTERED_MB << 20) // nbytes - 1]
-    launch = gpu.device.timed(kernel, (PLACES * words // 256, 1, 1), (256, 1, 1), args)
+    grid = PLACES * words // (256 * IN_FLIGHT), 1, 1
+    launch = gpu.device.timed(kernel, grid, (256, 1, 1), args)
     taken = []
     for _ in range(LAUNCHES):
         wait()
@@ -151,7 +157,7 @@ MEASUREMENT = Measurement(
             for n in CODE
             for warps in (1, 8)
         },
-        "scattered": {f"{n} bytes": partial(scattered, n) for n in (32, 64, 128, 256, 1024)},
+        "scattered": {f"{n} bytes": partial(scattered, n) for n in (4, 32, 64, 128, 1024)},
     },
     depth=2,
 )

@@ -61,8 +61,8 @@ def test_cold_launches_run_on_the_emulator(monkeypatch):
     assert cold.moved("copy", "read", 1, Cpu()).keys() == {"0 MB", "1 MB"}
     assert cold.straight(8, 1, Cpu()).keys() == {"turn 1", "turn 2", "turn 3", "seconds"}
     monkeypatch.setattr(cold, "SCATTERED_MB", 1)
-    monkeypatch.setattr(cold, "PLACES", 64)
-    assert cold.scattered(64, Cpu())["places"] == 64
+    monkeypatch.setattr(cold, "PLACES", 256)
+    assert cold.scattered(16, Cpu())["places"] == 256
 
 
 @pytest.mark.slow
