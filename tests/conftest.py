@@ -46,6 +46,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def without_garbage(request: pytest.FixtureRequest) -> None:
+    """Collect what earlier tests on a GPU have left: destroying their CUDA graphs while a test
+    records one would end its recording, and PyTorch no longer collects before it records."""
+    if request.node.get_closest_marker("gpu"):
+        gc.collect()
+
+
 @pytest.fixture
 def gemmlab(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command in this process: exit code, stdout, stderr."""

@@ -53,10 +53,10 @@ def test_no_route_is_faster_than_the_bound() -> None:
     for sms in (78, 114, 132):
         for k_major in ((True, True), (True, False)):
             for _ in range(60):
-                sizes = [round(2 ** rng.uniform(0, top)) for top in (13, 13, 13, 3)]
-                times = direct.seconds_of(*sizes, k_major, arch, sms)
-                time = max(min(times), direct.moving(*sizes, arch))
-                ratios.append(direct.bound(*sizes, arch, sms) / time)
+                m, n, k, batch = (round(2 ** rng.uniform(0, top)) for top in (13, 13, 13, 3))
+                times = direct.seconds_of(m, n, k, batch, k_major, arch, sms)
+                time = max(min(times), direct.moving(m, n, k, batch, arch))
+                ratios.append(direct.bound(m, n, k, batch, arch, sms) / time)
     assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.9
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import finalize
 
 from cuda.bindings import driver as cu
 
@@ -60,6 +61,8 @@ class Recording:
             self._graph = driver.call(cu.cuStreamEndCapture, stream)
             driver.call(cu.cuStreamDestroy, stream)
         self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
+        # Not when the interpreter ends: the driver may be shut down by then.
+        finalize(self, _destroy, self._executable, self._graph).atexit = False
 
     def replay(self, stream: int) -> None:
         """Enqueue the graph on a stream, given its handle."""
@@ -67,13 +70,12 @@ class Recording:
         if error:
             raise DeviceError(f"cuGraphLaunch: {error.name}")
 
-    def __del__(self) -> None:
-        executable = getattr(self, "_executable", None)
-        if executable is not None and cu is not None:
-            # This may run during a stream capture, or after the driver was shut down.
-            with suppress(DeviceError), driver.relaxed():
-                cu.cuGraphExecDestroy(executable)
-                cu.cuGraphDestroy(self._graph)
+
+def _destroy(executable: Any, graph: Any) -> None:
+    """Destroy a graph, also while this thread captures a stream."""
+    with suppress(DeviceError), driver.relaxed():
+        cu.cuGraphExecDestroy(executable)
+        cu.cuGraphDestroy(graph)
 
 
 class Graph(Recording):
