@@ -46,7 +46,7 @@ class Parameters:
     l2_gbs, dram_gbs: that kernels reach. dram_turn: cycles in which device memory serves another
         request of the same place, so that it takes longer under load. dram_writes: cost of a byte
         written, in bytes read. lone_sectors: cost of a sector that is read without the other one
-        of its pair, in sectors that lie side by side. partial_sectors: cost of storing a part of a
+        of its pair, in adjacent sectors. partial_sectors: cost of storing a part of a
         sector, in whole sectors.
     l2_atomics_g: sectors that atomic operations of all multiprocessors update per nanosecond, a
         sector once per lane of an address; same_address_g, same_float_g: at one address.

@@ -29,7 +29,7 @@ class Sources:
     multiprocessor misses again has left L2 with a probability that grows with the number of
     sectors that all have requested since.
 
-    Device memory serves a sector alone at the cost of several that lie side by side.
+    A sector that is read alone costs device memory as much as several adjacent ones.
 
     A launch finds L2 full of lines, of which other kernels have written a part. These go to device
     memory as lines of the launch replace them. L2 keeps as much of what the launch itself writes.
@@ -54,8 +54,7 @@ class Sources:
         passing += sum(min(sizes[name], n) for name, n in per_wave.items())
         asked = sum(n * shared[line].distinct for line, n in loads.items())
         span = SECTOR_BYTES * min(facts.blocks, gpu.sms) * asked / max(1.0, sum(loads.values()))
-        # PTX line -> sectors from device memory per sector that misses, in sectors that lie side by
-        # side; share of executions that wait for it
+        # PTX line -> share of sectors from device memory, share of executions that wait for it
         self.of_line: dict[int, tuple[float, float]] = {}
         fetched = waited = 0.0
         for line, n in loads.items():
@@ -72,7 +71,7 @@ class Sources:
                 self.of_line[line] = far, min(1.0, new[line] / wave + again)
             fetched += self.of_line[line][0] * n
             waited += self.of_line[line][1] * n
-        # PTX line -> what a sector from device memory costs, in sectors that lie side by side
+        # PTX line -> what a sector from device memory costs, in adjacent sectors
         self.cost = {x: 1 + (gpu.lone_sectors - 1) * shared[x].alone for x in loads}
         self.sectors = sum(loads.values())
         self.mean = (1.0, 1.0)
