@@ -49,7 +49,12 @@ def test_kernels_for_every_gpu_compile(name: str, arch: str) -> None:
     rung = quickest(ladder.find(name))
     compiled, known = cute.compile_rung(rung, arch), cute.compile_rung(rung)
     assert compiled.cubin is not None and compiled.cubin.startswith(b"\x7fELF")
-    same = known.ptx.replace(".target sm_90a", f".target {arch}") == compiled.ptx
+    # The cache may have either kernel from another checkout, whose paths the PTX names.
+    old, new = (
+        [line for line in x.ptx.splitlines() if not line.strip().startswith(".file")]
+        for x in (known, compiled)
+    )
+    same = [line.replace(".target sm_90a", f".target {arch}") for line in old] == new
     assert compiled.arch == arch and same == (arch == "sm_80")
 
 
