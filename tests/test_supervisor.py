@@ -106,6 +106,25 @@ def test_what_came_from_it_ends_with_it():
     wait_until(lambda: not cmdline(pid), 5)
 
 
+def test_it_ends_after_the_locks_of_what_came_from_it(tmp_path):
+    """A process needs some time to free its memory, and closes its files only then."""
+    code = (
+        f"import fcntl, os, time; folder = os.open({str(tmp_path)!r}, os.O_RDONLY)\n"
+        "fcntl.flock(folder, fcntl.LOCK_EX)\n"
+        "if os.fork() == 0:\n"
+        "    held = b'x' * (500 << 20)\n"
+        "    print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with start([sys.executable, "-c", f"{SPLIT}\n{code}"]) as running:
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+        folder = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+
+
 def cmdline(pid):
     """Empty for a zombie: a process that has exited but was not waited for."""
     try:

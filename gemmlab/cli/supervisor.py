@@ -156,9 +156,7 @@ class _Supervisor:
         if self._child:
             from gemmlab.core import processes, scratch
 
-            with suppress(OSError):
-                os.killpg(self._child, signal.SIGKILL)
-            processes.end_marked(RUN, self._mark)
+            processes.end_all(self._child, RUN, self._mark)
             os.waitpid(self._child, 0)
             scratch.sweep()
         self._drain()
@@ -169,7 +167,7 @@ class _Supervisor:
         if code < 0 or self._deadline:
             from gemmlab.core import processes, scratch
 
-            processes.end_marked(RUN, self._mark)
+            processes.end_all(self._child, RUN, self._mark)
             scratch.sweep()
         if code < 0:
             words = signal.strsignal(-code) or f"signal {-code}"

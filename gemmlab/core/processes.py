@@ -15,26 +15,54 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 _GONE_S = 1.0  # a killed process may need some time to free its memory
 
 
-def end_marked(name: str, value: str) -> None:
-    """Kill all other processes with name=value in their environment, and wait until they are gone.
+def end_all(group: int, name: str, value: str) -> None:
+    """Kill a process group and all other processes with name=value in their environment.
 
-    Requires /proc. Waits up to a second.
+    Waits until they have exited, up to a second. A process that is exiting loses its environment
+    before its locks, so all of them are found first and killed then. Without /proc, kills the
+    group alone and does not wait.
     """
     stop = time.monotonic() + _GONE_S
-    while (found := [*_marked(f"{name}={value}".encode())]) and time.monotonic() < stop:
-        for process in found:
+    ending: set[int] = set()
+    while time.monotonic() < stop:
+        ending.update(_members(group), _marked(f"{name}={value}".encode()))
+        ending = {process for process in ending if _runs(process)}
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)  # also what it starts meanwhile
+        if not ending:
+            break
+        for process in ending:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.005)
 
 
-def _marked(word: bytes) -> Iterator[int]:
+def _others() -> list[int]:
     with contextlib.suppress(OSError):
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and int(entry) != os.getpid():
-                with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                    if word in file.read().split(b"\0"):
-                        yield int(entry)
+        found = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+        return [process for process in found if process != os.getpid()]
+    return []
+
+
+def _members(group: int) -> Iterator[int]:
+    for process in _others():
+        with contextlib.suppress(OSError):
+            if os.getpgid(process) == group:
+                yield process
+
+
+def _marked(word: bytes) -> Iterator[int]:
+    for process in _others():
+        with contextlib.suppress(OSError), open(f"/proc/{process}/environ", "rb") as file:
+            if word in file.read().split(b"\0"):
+                yield process
+
+
+def _runs(process: int) -> bool:
+    """Whether a process exists and is no zombie: a zombie has closed its files."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    return False
 
 
 def environment() -> dict[str, str]:

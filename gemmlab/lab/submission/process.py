@@ -130,9 +130,7 @@ def _environment(folder: Path, mark: str, limits: Limits) -> dict[str, str]:
 
 def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
     """Kill the child and its descendants."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    processes.end_marked(MARK, mark)
+    processes.end_all(child.pid, MARK, mark)
     child.wait()
     assert child.stdout is not None
     child.stdout.close()
