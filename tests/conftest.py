@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
+from machine import without_gpu
 
 # gemmlab's own plug-in, which pytest finds by itself where gemmlab was installed with it.
 pytest_plugins = ["gemmlab.testing", "processor_time", "pytester"]
@@ -49,8 +50,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def without_garbage(request: pytest.FixtureRequest) -> None:
     """Collect what earlier tests on a GPU have left: destroying their CUDA graphs while a test
-    records one would end its recording, and PyTorch no longer collects before it records."""
-    if request.node.get_closest_marker("gpu"):
+    records one would end its recording, and PyTorch no longer collects before it records.
+
+    Without a GPU there are no graphs, and to walk over all objects takes a quarter of a second."""
+    if request.node.get_closest_marker("gpu") and not without_gpu():
         gc.collect()
 
 
