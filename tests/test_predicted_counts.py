@@ -6,13 +6,16 @@ import pytest
 
 from gemmlab import problems, timing
 from gemmlab.compile.cute import compile_rung
+from gemmlab.compile.directive import parse
 from gemmlab.core import forks
 from gemmlab.devices.emulated import on_host
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.run import prepare
 from gemmlab.kernels import ladder
+from gemmlab.lab import kernel_file, predicted
 from gemmlab.lab.predicted import launches_of
+from gemmlab.problems import gemm, inputs
 from gemmlab.timing import flow, sample
 from gemmlab.timing.counted import Counted
 from gemmlab.timing.facts import gather
@@ -28,7 +31,7 @@ def product(name, m, n, k):
     case = problem.case({"m": m, "n": n, "k": k}, "row", "zeros", 0)
     given = {**case.buffers, **case.scalars, case.output: np.zeros(case.output_size, np.float32)}
     calls = launches_of(rung, case, given, artifact)
-    (one,) = [call for call in calls if "wgmma" in call.artifact.ptx]
+    (one,) = [call for call in calls if "mma" in call.artifact.ptx]
     return one, [on_host(x) for x in one.args]
 
 
@@ -85,6 +88,37 @@ def test_a_prediction_runs_a_small_part_of_a_launch(monkeypatch, name, most):
         *(H200.parameters, one.cluster),
     )
     assert sum(x.steps for x in machines) < most, [x.steps for x in machines]
+
+
+def test_addresses_are_traced_without_counts_of_bank_conflicts(monkeypatch):
+    tallies, make = [], sample._machine
+
+    def kept(*args):
+        tallies.append(args[2])
+        return make(*args)
+
+    monkeypatch.setattr(sample, "_machine", kept)
+    launch = prepared("tensor-core", 128, 128, 64)
+    loads = sample.loads(launch, np.arange(1))
+    assert {load.kind for load in loads} == {"load", "store"}
+    assert not tallies[0].sites
+    with np.errstate(all="ignore"):
+        [*make(launch, np.arange(1), tallies[0]).run()]
+    assert {space for _, space in tallies[0].sites} == {"global", "shared"}
+
+
+def test_inputs_are_drawn_only_where_they_decide_what_a_kernel_does(monkeypatch):
+    drawn = []
+
+    def draw(family, *args):
+        drawn.append(family)
+        return inputs.draw(family, *args)
+
+    monkeypatch.setattr(gemm, "draw", draw)
+    rung = ladder.find("naive", "row", "gemm")
+    kernel_file.predict(rung, parse(["m=64", "n=64", "k=64"]), H200)
+    assert drawn == ["zeros", "zeros"]
+    assert predicted.family(problems.find("histogram"), "skewed") == "skewed"
 
 
 # The blocks of a cluster wait for tiles. A counter of every fifth tile, and a value

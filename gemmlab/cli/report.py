@@ -157,7 +157,7 @@ def _rung(
     from gemmlab.lab.explain import chained, default_gpu, explain
     from gemmlab.lab.explain.counted import launch
     from gemmlab.lab.explain.pipeline import PipelineTrace
-    from gemmlab.lab.predicted import predict
+    from gemmlab.lab.predicted import family, predict
     from gemmlab.report.html import kernel
 
     found = rung_of(name, layout, settings)
@@ -173,6 +173,7 @@ def _rung(
         launched = emulate(problem, found, artifact, at, trace)
     predicted = None
     if model is not None:
-        case = problem.case(explanation.shape, found.layout, problem.families[0], 0)
+        drawn = family(problem, problem.families[0])
+        case = problem.case(explanation.shape, found.layout, drawn, 0)
         predicted = predict(found, case, model)[1], model
     return kernel.rung(explanation, launched, predicted)

@@ -136,7 +136,8 @@ def dispatch(queues: list[float], read: Sequence[float]) -> float:
     collects its operands in _WINDOW cycles. Measured: benchmarks/h100/register-file.json.
     """
     first, second = queues[0] + read[0], queues[1] + read[1]
-    cycles = max(1.0, max(first, second) - _WINDOW + 1)
+    cycles = (first if first > second else second) - _WINDOW + 1
+    cycles = cycles if cycles > 1.0 else 1.0
     queues[0] = first - cycles if first > cycles else 0.0
     queues[1] = second - cycles if second > cycles else 0.0
     return cycles

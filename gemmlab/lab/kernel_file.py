@@ -247,9 +247,11 @@ def predict(
     status.say(f"predicting {demangled(artifact.entry)}")
     if call is None:
         assert problem is not None
-        case = problem.case(shape, kernel.layout, problem.families[0], seed)
         if not isinstance(kernel, KernelFile):
+            family = predicted.family(problem, problem.families[0])
+            case = problem.case(shape, kernel.layout, family, seed)
             return artifact, *predicted.predict(kernel, case, model)
+        case = problem.case(shape, kernel.layout, problem.families[0], seed)
         call = bind(
             kernel.directive, problem, case, {**judge.arrays(problem, case), **case.scalars}
         )

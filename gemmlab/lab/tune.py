@@ -114,7 +114,8 @@ def tune(
         limits = {} if measured else limits_s(rung, record, shape, problem.min_bytes(shape), gpu)
         time_s = None
         if model is not None and limits:
-            at = problem.case(shape, rung.layout, case.family, case.seed)
+            family = predicted.family(problem, case.family)
+            at = problem.case(shape, rung.layout, family, case.seed)
             time_s = predicted.as_json(rung, at, model).get("time_s")
         yield Trial(rung.settings, record, limits, time_s)
 

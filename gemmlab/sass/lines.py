@@ -40,7 +40,6 @@ class PtxLine(NamedTuple):
         return self.executed.threads - self.guarded_off
 
 
-NEVER = PtxLine()  # of a line that is not executed
 Lines = Mapping[int, PtxLine]  # by line number
 
 
@@ -51,17 +50,18 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
     counts = [*map(Executed, tally.warps.tolist(), tally.lanes.tolist())]
     divergent, guarded_off = tally.divergent.tolist(), tally.guarded_off.tolist()
     for number, index in run.program.kinds:
-        line, opcode, guard = code[index].line, code[index].opcode, code[index].guard
-        old = found[line].get(opcode, NEVER)
-        found[line][opcode] = PtxLine(
-            old.executed + counts[number],
-            opcode[0] == "brx" or (opcode[0] == "bra" and guard is not None),
-            old.divergent + divergent[index],
-            old.guarded_off + guarded_off[index],
-            guard is not None,
-            number,
-            opcode[0],
-        )
+        one = code[index]
+        opcode, is_guarded, of_line = one.opcode, one.guard is not None, found[one.line]
+        executed, split, off = counts[number], divergent[index], guarded_off[index]
+        old = of_line.get(opcode)
+        if old is not None:
+            executed, split, off = (
+                old.executed + executed,
+                old.divergent + split,
+                old.guarded_off + off,
+            )
+        is_branch = opcode[0] == "brx" or (opcode[0] == "bra" and is_guarded)
+        of_line[opcode] = PtxLine(executed, is_branch, split, off, is_guarded, number, opcode[0])
     return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
 
 

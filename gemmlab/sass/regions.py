@@ -42,13 +42,14 @@ class Regions:
         loops = [*natural_loops(code)]
         everything = range(len(after))
         around = [frozenset(n for n, loop in enumerate(loops) if i in loop) for i in everything]
+        alike: dict[frozenset[int], list[int]] = {}
+        for i, own in enumerate(around):
+            alike.setdefault(own, []).append(i)
         of = [
             frozenset(
                 j
-                for j in everything
-                if around[i] == around[j]
-                and earlier[max(i, j)] >> min(i, j) & 1
-                and later[min(i, j)] >> max(i, j) & 1
+                for j in alike[around[i]]
+                if earlier[max(i, j)] >> min(i, j) & 1 and later[min(i, j)] >> max(i, j) & 1
             )
             for i in everything
         ]

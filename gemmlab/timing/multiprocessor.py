@@ -208,8 +208,9 @@ class Multiprocessor:
         gap = now - warp.last
         step.issued += 1
         stalls[SELECTED] += 1
-        stalls[WAIT] += min(gap, warp.stall) - 1
-        idle = warp.ready - warp.last - warp.stall
+        stall = warp.stall
+        stalls[WAIT] += (gap if gap < stall else stall) - 1
+        idle = warp.ready - warp.last - stall
         if idle > 0:
             stalls[warp.why] += idle
         rest = now - warp.ready
@@ -236,7 +237,8 @@ class Multiprocessor:
         scheduler.read = now + cycles
         pipe = op.pipe
         work = op.work if pipe == kinds.TENSOR else 1.0
-        free = max(scheduler.pipes[pipe], now) + self.pipe_cycles[pipe] * work
+        free = scheduler.pipes[pipe]
+        free = (free if free > now else now) + self.pipe_cycles[pipe] * work
         scheduler.pipes[pipe] = free
         if op.write_barrier >= 0:
             warp.occupy(op.write_barrier, free + self.gpu.xu_latency, SHORT)

@@ -277,6 +277,7 @@ def loads(launch: Launch, blocks: np.ndarray, most: int = TRACED) -> list[Load]:
     """Trace the loads of some blocks, until one of them was executed `most` times."""
     machine = _machine(launch, blocks, Tally.of(launch.program))
     machine.space_global.counted = machine.copies.counted = False  # the recorder has its own counts
+    machine.space_shared.counted = machine.space_matrices.counted = False
     recorder = _Recorder(machine, most)
     machine.space_global.observers.append(recorder)
     machine.observers.append(recorder)

@@ -144,6 +144,7 @@ class SharedSpace:
     chunk: Chunk
     patterns: dict[tuple[Access, tuple[int, ...], bytes], Pattern] = field(default_factory=dict)
     observers: list[Observer] = field(default_factory=list)
+    counted: bool = True
 
     @observed
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
@@ -205,6 +206,8 @@ class SharedSpace:
             index = offsets[0] >> (access.dtype.itemsize.bit_length() - 1)
             pattern = Pattern(index, int(waves.sum()) * factor, int(ideal.sum()) * factor)
             self.patterns[key] = pattern
+        if not self.counted:
+            return pattern
         counts = self.chunk.counts[access.instruction, "shared"]
         counts.requests += extent.blocks * extent.warps
         counts.threads += extent.blocks * extent.warps * 32
@@ -215,8 +218,10 @@ class SharedSpace:
     def _general(
         self, access: Access, offsets: np.ndarray, mask: Mask | None, is_load: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`_locate`, and count the access."""
+        """`_locate`, and count the access if accesses are counted."""
         block, index = self._locate(access, offsets, mask)
+        if not self.counted:
+            return block, index
         rows = self.chunk.spread(offsets).reshape(-1, 32)
         on = None if mask is None else mask.array.reshape(-1, 32)
         if on is not None:
