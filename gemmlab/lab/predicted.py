@@ -26,8 +26,8 @@ _DATA_DECIDES = ("histogram",)  # problems whose data decide what a kernel does
 
 
 def family(problem: Problem, drawn: str) -> str:
-    """Return the family of the inputs of a prediction: zeros, which take no time to draw and to copy,
-    unless the data decide what a kernel does; then `drawn`."""
+    """Return the family of the inputs of a prediction: zeros, which take no time to draw and
+    copy, unless the data decide what a kernel does; then `drawn`."""
     return drawn if problem.name in _DATA_DECIDES else "zeros"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import chain, combinations
 from operator import and_
 
 from gemmlab.cubin.code import LEAVE, Code
@@ -45,16 +46,13 @@ class Regions:
         alike: dict[frozenset[int], list[int]] = {}
         for i, own in enumerate(around):
             alike.setdefault(own, []).append(i)
-        of = [
-            frozenset(
-                j
-                for j in alike[around[i]]
-                if earlier[max(i, j)] >> min(i, j) & 1 and later[min(i, j)] >> max(i, j) & 1
-            )
-            for i in everything
-        ]
+        of = [{i} for i in everything]
+        for i, j in chain.from_iterable(combinations(own, 2) for own in alike.values()):
+            if earlier[j] >> i & 1 and later[i] >> j & 1:
+                of[i].add(j)
+                of[j].add(i)
         innermost = {min(loop): loop for loop in loops if not any(other < loop for other in loops)}
-        return cls(of, innermost, around, earlier)
+        return cls([*map(frozenset, of)], innermost, around, earlier)
 
     def entrance(self, head: int, blocks: Iterable[int]) -> int | None:
         """Return the last block before an innermost loop that every path to `blocks` passes, and
