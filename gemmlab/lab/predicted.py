@@ -26,9 +26,12 @@ _DATA_DECIDES = ("histogram",)  # problems whose data decide what a kernel does
 
 
 def family(problem: Problem, drawn: str) -> str:
-    """Return the family of the inputs of a prediction: zeros, which take no time to draw and
-    copy, unless the data decide what a kernel does; then `drawn`."""
-    return drawn if problem.name in _DATA_DECIDES else "zeros"
+    """Return the family of the inputs of a prediction: zeros, which take no time to draw and copy.
+
+    If the data may decide what a kernel does, as with users' own problems, return `drawn`.
+    """
+    is_known = problem.name in problems.NAMES and problem.name not in _DATA_DECIDES
+    return "zeros" if is_known else drawn
 
 
 def predict(rung: Rung, case: Case, model: timing.Model) -> tuple[Call, timing.Prediction]:
