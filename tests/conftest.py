@@ -75,6 +75,7 @@ def gemmlab(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str,
 def command(gemmlab, tmp_path, monkeypatch):
     """Run a command in an empty folder; its exit code must be `code`: the output, in one line."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")  # tables leave out columns on a narrow terminal
 
     def run(*words: str, code: int = 0) -> str:
         ended, out, err = gemmlab(*words)

@@ -109,10 +109,10 @@ def test_a_wrong_result_is_said(command):
 
 @pytest.mark.slow
 def test_a_large_shape_is_counted_at_a_smaller_one(command):
-    file = write("kernel.cu", start.text("sum", "cu"))
+    file = write("kernel.cu", start.text("vector-add", "cu"))
     told = json.loads(command("explain", file, "--size", str(2**25), "--json"))
-    assert told["shape"] == {"n": 2**25} and told["counted"]["shape"] == {"n": 2**17}
-    assert "Counted at 131072" in " ".join(told["notes"])
+    assert told["shape"] == {"n": 2**25} and told["counted"]["shape"] == {"n": 2**22}
+    assert "Counted at 4194304" in " ".join(told["notes"])
 
 
 @pytest.mark.slow

@@ -10,14 +10,16 @@ from gemmlab import problems, timing
 from gemmlab.compile.cute import compile_rung
 from gemmlab.compile.directive import parse
 from gemmlab.core import forks
-from gemmlab.devices.emulated import on_host
+from gemmlab.devices.device import Span
+from gemmlab.devices.emulated import HostBuffer, on_host
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.run import prepare
 from gemmlab.kernels import ladder
 from gemmlab.lab import kernel_file, predicted
-from gemmlab.lab.predicted import launches_of
+from gemmlab.linalg.runtime import executor
 from gemmlab.problems import gemm, inputs
+from gemmlab.problems.problem import WORKSPACE
 from gemmlab.timing import flow, sample
 from gemmlab.timing.counted import Counted
 from gemmlab.timing.facts import gather
@@ -27,13 +29,16 @@ H200 = timing.model("H200")
 
 
 def product(name, m, n, k):
-    """The launch of a rung that multiplies."""
-    rung, problem = ladder.find(name, "row", "gemm"), problems.find("gemm")
-    artifact = compile_rung(rung, H200.target)
-    case = problem.case({"m": m, "n": n, "k": k}, "row", "zeros", 0)
-    given = {**case.buffers, **case.scalars, case.output: np.zeros(case.output_size, np.float32)}
-    calls = launches_of(rung, case, given, artifact)
-    (one,) = [call for call in calls if "mma" in call.artifact.ptx]
+    """The launch of a rung that multiplies. The kernels of its other launches are not compiled."""
+    rung = ladder.find(name, "row", "gemm")
+    artifact, shape = compile_rung(rung, H200.target), {"m": m, "n": n, "k": k}
+    assert rung.workspace and rung.launches
+    sizes = {"a": 4 * m * k, "b": 4 * k * n, "c": 4 * m * n}
+    sizes[WORKSPACE.name] = rung.workspace(rung.config, shape)
+    zeros = {name: Span(HostBuffer(size), 0, size) for name, size in sizes.items()}
+    launches = rung.launches(rung.config, shape, zeros, artifact.arch)
+    (multiplies,) = [launch for launch in launches if launch.config == rung.config]
+    one = executor.bind(multiplies, artifact)
     return one, [on_host(x) for x in one.args]
 
 

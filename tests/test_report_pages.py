@@ -342,7 +342,7 @@ def test_both_themes_a_phone_and_links(browser, page_of):
     said: list[str] = []
     colours = []
     for scheme in ("light", "dark"):
-        page = opened(browser, page_of("bench"), said, scheme=scheme)
+        page = opened(browser, page_of("flows"), said, scheme=scheme)
         style = "getComputedStyle(document.querySelector('{}')).{}"
         body, bar = style.format("body", "color"), style.format(".plot .mark-rect path", "fill")
         read = f"[{body}, {bar}]"
@@ -353,7 +353,7 @@ def test_both_themes_a_phone_and_links(browser, page_of):
     (light, to_dark), (dark, to_light) = colours
     assert light == to_light and dark == to_dark
     assert all(a != b for a, b in zip(light, dark, strict=True))
-    page = opened(browser, page_of("bench"), said, width=390)
+    page = opened(browser, page_of("flows"), said, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     link = page.locator("nav a").nth(3)
     folded = page.locator(f"section{link.get_attribute('href')} > details")
@@ -403,11 +403,11 @@ def test_a_name_is_nearest_to_its_own_point(page_of, name):
 @pytest.mark.slow
 @needs_browser
 def test_the_pointer_shows_the_number(browser, page_of):
-    page = opened(browser, page_of("climb"), [])
+    page = opened(browser, page_of("several runs"), [])
     page.locator(".plot .mark-rect path").first.hover()
     page.wait_for_selector("#vg-tooltip-element.visible")
     shown = page.inner_text("#vg-tooltip-element")
-    assert "naive" in shown and re.search(r"TFLOPS\s*:?\s*\d", shown)
+    assert "cublas, run 1" in shown and re.search(r"TFLOPS\s*:?\s*\d", shown)
     page.close()
 
 

@@ -1,6 +1,9 @@
 """The plug-in for pytest, on kernels of a user's project."""
 
 import json
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -80,26 +83,30 @@ def test_a_snapshot_is_written_compared_and_accepted(tmp_path):
     assert difference({"a": 1}, {"a": 1}) == ""
 
 
+PROJECT = f"""
+import numpy as np
+from gemmlab.testing import gpu_counters
+
+def test_sectors(gpu_snapshot):
+    args = [np.zeros(32, np.float32), np.zeros(32, np.float32), 32]
+    found = gpu_counters({COPY!r}, grid=1, block=32, args=args)
+    assert found.sectors <= 8
+    gpu_snapshot(found)
+"""
+
+
 @pytest.mark.slow
-def test_the_plug_in_serves_a_project_of_its_own(pytester):
-    pytester.makepyfile(
-        f"""
-        from gemmlab.testing import gpu_counters
+def test_the_plug_in_serves_a_project_of_its_own(tmp_path):
+    def run(*options):
+        command = [sys.executable, "-m", "pytest", "-p", "gemmlab.testing", *options]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-        def test_sectors(gpu_snapshot):
-            found = gpu_counters({COPY!r}, grid=1, block=32, args=ARGS)
-            assert found.sectors <= 8
-            gpu_snapshot(found)
-
-        import numpy as np
-        ARGS = [np.zeros(32, np.float32), np.zeros(32, np.float32), 32]
-        """
-    )
-    for options in ([], [], ["--update-counters"]):
-        pytester.runpytest_subprocess("-p", "gemmlab.testing", *options).assert_outcomes(passed=1)
-    stored = pytester.path / "__counters__"
-    [path] = stored.iterdir()
-    path.write_text(path.read_text().replace(": 4,", ": 5,", 1))
-    done = pytester.runpytest_subprocess("-p", "gemmlab.testing")
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*counter*stored*now*"])
+    (tmp_path / "test_project.py").write_text(PROJECT)
+    assert run().returncode == 0
+    [path] = (tmp_path / "__counters__").iterdir()
+    written = path.read_text()
+    path.write_text(written.replace(": 4,", ": 5,", 1))
+    told = run()
+    assert told.returncode == 1 and re.search(r"counter +stored +now", told.stdout), told.stdout
+    assert run("--update-counters").returncode == 0
+    assert path.read_text() == written
