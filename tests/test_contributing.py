@@ -60,18 +60,6 @@ def copy(tmp_path):
     return tmp_path, run
 
 
-def test_a_rung(copy):
-    target, run = copy
-    assert len(carry_out("Add a rung", target)) == 2
-    climb = ("climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated")
-    listed, climbed = commands(run, ("list",), climb)
-    assert "small-tiles" in listed
-    assert climbed.count("pass") == 2
-    # What is demanded of every rung: its place, readings of hardware, a model, an explanation.
-    chosen = "small-tiles or test_order or test_tiles or complete or was_read or has_a_model"
-    run_tests(target, run, ("ladder", "readings", "traffic", "explain"), chosen)
-
-
 def commands(run, *given):
     """Run commands of the copy's gemmlab, one after the other in one process: what each prints."""
     return run(
@@ -103,21 +91,25 @@ extern "C" __global__ void square(const float* x, float* y, int n) {
 """
 
 
-def test_a_problem(copy):
+def test_a_rung_and_a_problem(copy):
+    """Both in one copy: then its commands and tests start once."""
     target, run = copy
+    assert len(carry_out("Add a rung", target)) == 2
     assert len(set(carry_out("Add a problem", target))) == 4
     (target / "square.cu").write_text(SUBMISSION)
-    listed, climbed, judged, explained, _ = commands(
+    listed, climbed, climbed_square, judged, explained, _ = commands(
         run,
         ("list",),
+        ("climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated"),
         ("climb", "square", "--size", "1000", "--device", "emulated"),
         ("judge", "square.cu", "--emulated"),
         ("explain", "square-naive", "--size", "1000"),
         ("export", "square", "-o", "exported"),
     )
-    assert "square-naive" in listed and "square-naive" in explained
-    assert "pass" in climbed and "pass" in judged
-    chosen = "square or complete or was_read or has_a_model"
+    assert "small-tiles" in listed and "square-naive" in listed and "square-naive" in explained
+    assert climbed.count("pass") == 2 and "pass" in climbed_square and "pass" in judged
+    # What is demanded of every rung: its place, readings of hardware, a model, an explanation.
+    chosen = "small-tiles or square or test_order or test_tiles or complete or was_read or has_a_model"
     names = ("ladder", "problems", "kernels", "readings", "traffic", "explain")
     run_tests(target, run, names, chosen)
 
