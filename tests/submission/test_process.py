@@ -22,7 +22,7 @@ from gemmlab.lab.submission.submission import Submission
 WORDS = Directive(problem="gemm", entry="f", grid=("1",), block=("32",))
 
 FILES = {
-    "hangs": ("while True: pass", "time limit", "not done in"),
+    "hangs": ("import time; time.sleep(60)", "time limit", "not done in"),
     "dies": ("import os; os.abort()", "crashed", "SIGABRT"),
     "leaves": ("import os; os._exit(0)", "crashed", "exit code 0"),
     "exits": ("raise SystemExit('enough')", "crashed", "SystemExit: enough"),

@@ -207,17 +207,24 @@ INCLUDES = {
 
 @needs_sandbox
 @pytest.mark.slow
-@pytest.mark.parametrize("how", INCLUDES)
-def test_no_other_file_is_included_or_quoted(tmp_path, how):
+@pytest.mark.parametrize(
+    ("ways", "verdict"),
+    [({"embedded"}, "compile error"), (INCLUDES.keys() - {"embedded"}, "pass")],
+    ids=["embedded", "otherwise"],
+)
+def test_no_other_file_is_included_or_quoted(tmp_path, ways, verdict):
+    """A header that is not there is left out, and the next one is tried."""
     secret = tmp_path / "elsewhere" / "secret"
     secret.parent.mkdir()
     secret.write_text("hunter2 is the password\n")
     file = tmp_path / "submission" / "kernel.cu"
     file.parent.mkdir()
     (file.parent / "link.h").symlink_to(secret)
-    file.write_text(gemm(before=INCLUDES[how].format(secret=secret)))
+    lines = [INCLUDES[way].format(secret=secret) for way in sorted(ways)]
+    file.write_text(gemm(before="\n".join(lines)))
     found = judge_file(file, Directive(), Options(gpu=False, seed=1))
     assert "hunter2" not in json.dumps(found.as_json())
+    assert found.verdict == verdict
 
 
 @pytest.mark.slow
