@@ -8,8 +8,9 @@ from machine import needs_native
 from snippets import ptx
 
 from gemmlab.core import status
-from gemmlab.emulator import run
+from gemmlab.emulator import run, tiers
 from gemmlab.emulator.execution.grid import execute
+from gemmlab.emulator.native import launch as native_launch
 from gemmlab.errors import BudgetError, LivelockError, Site
 
 LOAD = "ld.param.u64 %q1, [p0];"
@@ -23,6 +24,14 @@ COUNT = "L: add.u32 %r1, %r1, 1; and.b32 %r1, %r1, 1023; st.global.u32 [%q1], %r
 def launch(body, y, grid=1, threads=32, order="in-order", module=""):
     text = ptx(LOAD + body + "ret;", ["u64"], module)
     return run(text, "k", (grid, 1, 1), (threads, 1, 1), [y], order=order, max_instructions=20000)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """After how many seconds a launch is long, and examined."""
+    monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(tiers, "LONG_SECONDS", 0.2)
+    monkeypatch.setattr("gemmlab.emulator.checks.launch.LONG_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -102,6 +111,7 @@ def test_loops_whose_turns_decide_what_they_read_are_no_livelocks(order):
     [{"tier": "numpy"}, pytest.param({"tier": "native"}, marks=pytest.mark.slow), {"check": "all"}],
 )
 @needs_native
+@pytest.mark.usefixtures("impatient")
 def test_loops_that_only_sleep(how):
     text = ptx("L: nanosleep.u32 20;\nbra L;\nret;")
     try:
@@ -155,7 +165,9 @@ def test_blocks_meet_where_the_driver_lets_them(order):
 @pytest.mark.parametrize(
     "how", [{"tier": "numpy"}, {"tier": "native"}, {"check": "all"}, {"order": 1}]
 )
-def test_an_endless_loop_is_named_within_seconds(how):
+def test_an_endless_loop_is_named_within_seconds(how, request):
+    if "tier" not in how:
+        request.getfixturevalue("impatient")
     text, began = ptx(LOAD + COUNT + "ret;", ["u64"]), time.process_time()
     sites = list[Site | None]()
     try:
@@ -169,6 +181,7 @@ def test_an_endless_loop_is_named_within_seconds(how):
 
 @pytest.mark.slow
 @needs_native
+@pytest.mark.usefixtures("impatient")
 def test_the_native_tier_names_what_a_warp_spins_on():
     text = ptx(LOAD + SPIN.format(pause="") + "ret;", ["u64"])
     with pytest.raises(
@@ -178,6 +191,7 @@ def test_the_native_tier_names_what_a_warp_spins_on():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
 def test_a_long_launch_that_ends_is_run_to_its_end():
     count = (
         "L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 60000; @%p1 bra L; st.global.u32 [%q1], %r1;"
