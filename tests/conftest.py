@@ -72,6 +72,16 @@ def gemmlab(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str,
 
 
 @pytest.fixture
+def judged_here(monkeypatch):
+    """`gemmlab judge` takes its steps in this process, not each in a process of its own."""
+    from inline import in_this_process
+
+    from gemmlab.lab.submission import process
+
+    monkeypatch.setattr(process, "run", in_this_process)
+
+
+@pytest.fixture
 def command(gemmlab, tmp_path, monkeypatch):
     """Run a command in an empty folder; its exit code must be `code`: the output, in one line."""
     monkeypatch.chdir(tmp_path)

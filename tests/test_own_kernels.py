@@ -197,6 +197,7 @@ def test_the_json_of_commands_is_compared(command, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_here")
 def test_the_json_of_the_judge_is_compared(command, capsys):
     text = start.text("transpose", "cu")
     for name, source in (("before", text), ("after", text.replace("32", "64"))):

@@ -35,6 +35,7 @@ def test_the_example_of_the_page_is_judged_emulated_and_explained(command):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_here")
 def test_a_wrong_kernel_fails(command):
     Path("scale.cu").write_text(KERNEL.replace("* s[i]", "* s[0]"))
     told = command("judge", "--problem", "scale.py", "scale.cu", "--emulated", code=1)

@@ -16,10 +16,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from inline import in_this_process
 
 from gemmlab.cli.app import main
-from gemmlab.lab.submission import process
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -91,12 +89,12 @@ class Shell:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_here")
 @pytest.mark.parametrize("name", [name for name, page in PAGES.items() if steps(page)])
 def test_commands_print_what_the_page_shows(name, capsys, monkeypatch, tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(process, "run", in_this_process)  # gemmlab judge
     shell = Shell(capsys)
     for command, shown in steps(PAGES[name]):
         printed = shell.run(command)

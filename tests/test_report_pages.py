@@ -220,6 +220,7 @@ extern "C" __global__ void f(const float *a, const float *b, float *c, long long
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_here")
 @pytest.mark.parametrize(("suffix", "verdict"), [("", "pass"), ("+ 1", "wrong answer")])
 def test_a_judgement_has_a_page(tmp_path, capsys, suffix, verdict):
     file, judged = tmp_path / "k.cu", tmp_path / "judged.json"

@@ -196,6 +196,7 @@ def test_emulate_runs_a_rung_of_any_ladder(gemmlab):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_here")
 def test_judge_takes_a_rung_with_its_own_launch_at_every_shape(gemmlab):
     """The grid and the workspace of split-k depend on all three sizes and on slice_k."""
     settings = " ".join(f"{name}={value}" for name, value in OWN["split-k"].items())
