@@ -1,18 +1,11 @@
-"""Explanations: every rung, patterns and their pictures, and the command."""
+"""Explanations: every rung, its work, its counts, and the bounds of its time."""
 
-import copy
-import io
 import json
 import types
-import xml.dom.minidom
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rich.console import Console
+from explaining import H200, explained, printed, row
 
 import gemmlab.lab.explain.explanation as explanation_module
 import gemmlab.lab.explain.subject as subject_module
@@ -20,40 +13,19 @@ from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.emulated import EmulatedDevice
-from gemmlab.emulator.counters import rules
-from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
+from gemmlab.errors import DeviceError, ShapeError, UnsupportedInstructionError
 from gemmlab.hardware import specs
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
-from gemmlab.lab.explain import default_gpu, explain, models, readings
-from gemmlab.lab.explain.patterns import Pattern
+from gemmlab.lab.explain import default_gpu, explain, models
 from gemmlab.linalg.runtime.executor import chained
-from gemmlab.report import explanation as page
-from gemmlab.report import explanation_pictures
 
 RAGGED = {"gemm": (33, 67, 12), "transpose": (70, 45), "sum": (1301,), "histogram": (2001,)}
 RUNGS = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
 RUNGS += [
     ladder.in_layout(rung, "course") for rung in ladder.rungs("gemm")[::4] if not rung.launches
 ]
-H200 = specs.product("H200")
 TRAFFIC = "l1tex__t_sectors_pipe_lsu_mem_global"
-
-
-def explained(name, *sizes, gpu=H200):
-    rung = ladder.find(name)
-    problem = problems.find(rung.problem)
-    return explain(problem, rung, dict(zip(problem.axes, sizes, strict=True)), gpu)
-
-
-def printed(explanation, width):
-    text = io.StringIO()
-    page.show(explanation, Console(width=width, file=text, highlight=False))
-    return text.getvalue()
-
-
-def row(explanation, name):
-    return next(row for row in explanation.rows if row.name == name)
 
 
 @pytest.mark.parametrize(
@@ -89,33 +61,6 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
             assert one.counted == one.model or one.reason
 
 
-@pytest.mark.parametrize(("name", "wavefronts"), [("shared", 32), ("shared-padded", 1)])
-def test_a_stride_of_64_is_a_32_way_conflict_and_65_is_none(name, wavefronts):
-    found = explained(f"transpose:{name}", 128, 128)
-    requests, waves = (row(found, f"shared load {what}") for what in ("requests", "wavefronts"))
-    assert waves.counted == wavefronts * requests.counted
-    (load,) = (p for p in found.counted.patterns if (p.space, p.operation) == ("shared", "load"))
-    assert (load.cost, load.least) == (wavefronts, 1)
-    stride = 64 if wavefronts == 32 else 65
-    assert f"stride {stride} words: gcd({stride}, 32) = {wavefronts}" in load.sentence
-    lines = explanation_pictures.bank_lines(load)
-    assert len(lines) == wavefronts
-    assert wavefronts == 1 or lines[3] == "3" + 31 * "·"
-
-
-def test_naive_is_a_broadcast_and_a_coalesced_load():
-    found = explained("naive", 64, 64, 64)
-    a, b, c = found.counted.patterns
-    assert [p.target for p in (a, b, c)] == ["a", "b", "c"]
-    assert "broadcast" in a.sentence and (a.cost, a.bytes_used) == (1, 4)
-    assert "coalesced" in b.sentence and (b.cost, b.bytes_used) == (4, 128)
-    assert explanation_pictures.sector_lines(a, 80) == ["[*·······]"]
-    assert explanation_pictures.sector_lines(c, 80) == ["[01234567][89abcdef][ghijklmn][opqrstuv]"]
-    assert found.counted.loop.operations == found.counted.loop.chain  # one dependent chain of sums
-    sectors = row(found, "global load sectors")
-    assert sectors.difference == pytest.approx(-3 / 8) and "share a sector" in sectors.reason
-
-
 def test_a_tile_of_64_sums_has_64_chains():
     loop = explained("float4", 128, 128, 128).counted.loop
     assert loop.operations == 64 * loop.chain and loop.words_loaded == 16 * loop.chain
@@ -130,13 +75,6 @@ def test_strides_load_each_sector_once_and_float4_loads_four_times_as_many_at_on
         (2048, 8192),
         (512, 8192),
     ]
-
-
-def test_owners_show_how_warps_lie_over_the_tile():
-    owners = explained("warp-tile", 128, 128, 8).counted.owners
-    assert len(owners) == 128
-    assert set(owners) == {64 * str(i) + 64 * str(i + 1) for i in (0, 2, 4, 6)}
-    assert explanation_pictures.tile_lines(owners)[2] == 16 * "2" + 16 * "3"
 
 
 def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
@@ -235,79 +173,6 @@ def test_blocks_waves_and_idle_sms_bound_a_launch(name, size, blocks, idle, shar
     assert told in " ".join(printed(found, 100).split())
 
 
-def test_readings_count_asynchronous_copies_as_loads(monkeypatch):
-    documents = copy.deepcopy(readings._documents())
-    monkeypatch.setattr(readings, "_documents", lambda: documents)
-    before = readings.all_readings("gemm")[0]
-    prefix = "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts"
-    documents[0]["readings"][0]["counters"] |= {
-        f"{prefix}.sum": 10**9,
-        f"{prefix}_lookup_hit.sum": 0,
-    }
-    after = readings.all_readings("gemm")[0]
-    assert after.l1_bytes == before.l1_bytes + 32 * 10**9 and after.l1_hit < before.l1_hit
-
-
-def of_gpus(rungs):
-    """Documents of GPUs by name that read rungs by name, of each the sizes and milliseconds."""
-    words = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld", "lts__t_sectors_srcunit_tex_op_read")
-    counters = dict.fromkeys((f"{word}.sum" for word in words), 1)
-    counters |= {"dram__bytes_read.sum": 64, "dram__bytes_write.sum": 0}
-    return [
-        {
-            "gpu": gpu,
-            "readings": [
-                {
-                    **{"problem": "gemm", "rung": rung, "layout": "row"},
-                    "shape": dict.fromkeys("mnk", size),
-                    "counters": counters | {"gpu__time_duration.sum": ms * 10**6},
-                }
-                for rung, of_sizes in read.items()
-                for size, ms in of_sizes.items()
-            ],
-        }
-        for gpu, read in rungs.items()
-    ]
-
-
-def test_shapes_that_one_gpu_has_not_read_are_those_of_another(monkeypatch):
-    h200 = {"padded": {1024: 4}, "cublas": {1024: 1, 4096: 2}}
-    h100 = {"padded": {1024: 5, 4096: 6}, "cublas": {1024: 7, 4096: 8}}
-    documents = of_gpus({"NVIDIA H200": h200, "NVIDIA H100 80GB HBM3": h100})
-    monkeypatch.setattr(readings, "_documents", lambda: documents)
-
-    def found(gpu):
-        read = readings.readings("gemm", "padded", "row", gpu)
-        return [(r.device.split()[1], r.rung, r.shape["k"], round(1e3 * r.time_s)) for r in read]
-
-    on_h100 = [("H100", "padded", 1024, 5), ("H100", "padded", 4096, 6)]
-    on_h100 += [("H100", "cublas", 1024, 7), ("H100", "cublas", 4096, 8)]
-    assert found("NVIDIA H100 80GB HBM3") == on_h100
-    on_h200 = [("H200", "padded", 1024, 4), ("H100", "padded", 4096, 6)]
-    on_h200 += [("H200", "cublas", 1024, 1), ("H100", "cublas", 4096, 8)]
-    assert found("H200") == found("A100") == on_h200
-    largest = readings.largest("gemm", "padded", "row", "H200")
-    assert (
-        largest
-        and largest.device == "NVIDIA H100 80GB HBM3"
-        and largest.tflops == 2 * 4096**3 / 6e9
-    )
-
-    text = printed(explained("padded", 1024, 1024, 1024), 100)
-    of_h200, of_h100 = text.split("measured, NVIDIA H200")[1].split("measured, NVIDIA H100")
-    assert "padded 1024×1024×1024" in of_h200 and "4096" not in of_h200
-    assert "cublas 4096×4096×4096" in of_h100 and "1024×1024×1024" not in of_h100.split("\n\n")[0]
-
-
-@pytest.mark.slow
-def test_a_reading_at_the_shape_is_drawn_below_the_roof():
-    text = printed(explained("float4", 1024, 1024, 1024), 100)
-    assert "m  measured on NVIDIA H200, 255 FLOP/byte of device memory: 11.4 TFLOPS" in text
-    assert "17.0% of the FP32 peak" in text
-    assert "66.9 │" in text and any("m" in line and "│" in line for line in text.splitlines())
-    assert explained("float4", 64, 64, 64).measured[0].tflops == pytest.approx(11.4, rel=0.01)
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param("tensor-core-pipelined", marks=pytest.mark.slow), "wgmma-tma"]
 )
@@ -327,17 +192,6 @@ def test_all_launches_of_a_product_are_counted(name):
     copies = found.counted.of("global load").sectors - sectors[0]  # cp.async
     assert found.counted.moved == copied + 32 * (sum(sectors) + copies)
     assert found.points[-1].intensity == pytest.approx(2 * 70 * 50 * 20 / found.counted.moved)
-
-
-def test_a_reading_of_several_launches_has_the_peak_of_tensor_cores(monkeypatch):
-    read = {"wgmma": {64: 1}, "cublas": {64: 2}}
-    monkeypatch.setattr(readings, "_documents", lambda: of_gpus({"NVIDIA H200": read}))
-    found = explained("wgmma", 64, 64, 64)
-    own, other = found.as_json()["measured"]
-    assert (own["rung"], own["peak_tflops"]) == ("wgmma", pytest.approx(989.5 / 3))
-    assert (other["rung"], other["peak"], other["peak_tflops"]) == ("cublas", "FP32 peak", 66.9)
-    [line] = [x for x in printed(found, 200).splitlines() if x.startswith("m  measured")]
-    assert line.endswith("% of the 16-bit peak of tensor cores ÷ 3 products")
 
 
 def unsupported(*args):
@@ -408,104 +262,3 @@ def test_the_default_is_the_gpu_that_is_there(monkeypatch):
 
     monkeypatch.setattr(explanation_module, "CudaDevice", absent)
     assert default_gpu() is H200
-
-
-# Patterns and pictures
-
-
-def pattern(addresses, width, space, operation="load"):
-    rows, on = np.array([addresses]), np.array([[a is not None for a in addresses]])
-    rows = np.where(on, rows, 0).astype(np.int64)
-    if space == "global":
-        cost = rules.sectors(rows, on)
-    else:
-        cost = int(rules.wavefronts(rows, on, width, operation == "load")[0][0])
-    return Pattern(space, operation, "", width, 1, "", tuple(addresses), cost, 1, 0, "")
-
-
-lanes = st.lists(st.one_of(st.none(), st.integers(0, 255)), min_size=32, max_size=32)
-
-
-@pytest.mark.slow
-@given(lanes, st.sampled_from([4, 8, 16]), st.sampled_from(["load", "store"]))
-@settings(max_examples=60, deadline=None)
-def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, width, operation):
-    addresses = [None if place is None else place * width for place in places]
-    if all(address is None for address in addresses):
-        return
-    shared = pattern(addresses, width, "shared", operation)
-    lines = explanation_pictures.bank_lines(shared)
-    assert len(lines) == shared.cost and {len(line) for line in lines} == {32}
-    words = {a + i for a in addresses if a is not None for i in range(0, width, 4)}
-    drawn = sum(cell != "·" for line in lines for cell in line)
-    assert drawn >= len(words)  # a word read in two phases is drawn twice
-    assert len(explanation_pictures.picture(shared, 80)) <= 5
-
-    moved = pattern(addresses, width, "global", operation)
-    text = "".join(explanation_pictures.sector_lines(moved, 80))
-    assert text.count("[") == moved.cost
-    assert sum(cell not in "[]·" for cell in text) == len(words)
-
-
-@pytest.mark.parametrize("width", [30, 64])
-def test_a_roofline_holds_its_points(width):
-    found = explained("naive", 64, 64, 64)
-    points = [(mark, p.intensity, p.tflops) for mark, p in zip("abc", found.points, strict=True)]
-    points.append(("m", 2 * H200.ridge, H200.fp32_tflops / 500))  # a measured one, below the roof
-    lines = explanation_pictures.roofline_lines(H200, points, found.caches.wavefront_tflops, width)
-    drawn = "".join(lines[:-2])
-    assert set("abc") <= set(drawn) or "*" in drawn
-    assert "m" in lines[7] and "m" not in "".join(lines[:7])
-    assert "╌" in drawn and "─" in drawn
-    assert all(len(line) <= width + 8 for line in lines)
-
-
-# The command
-
-
-@pytest.fixture
-def gemmlab(gemmlab, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    return partial(gemmlab, "explain")
-
-
-def test_the_page_has_its_sections_and_no_more_than_a_screen_and_a_half(gemmlab):
-    code, out, err = gemmlab("naive", "--size", "64", "--gpu", "h200")
-    assert code == 0 and not err and "\x1b" not in out
-    for section in ("Work", "Roofline", "Launch", "Threads", "memory", "Model", "Caches"):
-        assert section in out
-    assert len(out.splitlines()) <= 98 and max(map(len, out.splitlines())) <= 100
-
-
-def test_json_is_one_object_and_nothing_else(gemmlab):
-    code, out, _ = gemmlab("transpose:shared", "--shape", "64,65", "--json", "--gpu", "A100")
-    told = json.loads(out)
-    assert code == 0 and told["shape"] == {"m": 64, "n": 65}
-    assert told["gpu"]["name"] == "A100 80GB" and told["gpu"]["ridge"] > 1
-    assert {"work", "points", "counted", "rows", "occupancy", "geometry", "caches"} <= told.keys()
-    assert {"model", "counted", "difference", "reason"} <= told["rows"][0].keys()
-
-
-def test_the_page_as_svg_needs_no_network(gemmlab, tmp_path):
-    code, _, _ = gemmlab("naive", "--size", "8", "--gpu", "H200", "--svg", str(tmp_path / "p.svg"))
-    text = (tmp_path / "p.svg").read_text()
-    assert code == 0 and "url(http" not in text and "@font-face" not in text
-    xml.dom.minidom.parseString(text)
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        (["nave"], "Did you mean 'naive'"),
-        (["naive", "--gpu", "GTX"], "no GPU 'GTX' in the table; known: B200, H200"),
-        (["naive", "--shape", "1,2"], "must be M,N,K"),
-        (["naive", "--size", "8", "--shape", "1,2,3"], "not both"),
-        (["naive", "--size", "0"], "m = 0"),
-        (["sum:vectorized", "--layout", "course"], "layout 'row' only"),
-        (["naive", "--svg", "/no/such/folder/p.svg"], "does not exist"),
-    ],
-)
-def test_mistakes_are_one_message(gemmlab, args, told):
-    code, out, err = gemmlab(*args)
-    assert code == InputError.exit_code and not out
-    assert told in err and "Traceback" not in err
