@@ -87,8 +87,8 @@ def pack_vector(
 
     It starts `shift` elements behind an address that 128-bit loads can use. If that is not 0 but 1,
     2 or 3 (not `aligned`), lanes load and split fours from that address on, and shift the parts to
-    the left. The last lane of a warp has no right neighbor: it loads what the first lane of the
-    next warp or turn does, only for its neighbor's sake.
+    the left. A lane shifts in numbers of the next lane. The last lane of a warp has no next lane:
+    it also loads the four that the first lane of the next warp or turn loads.
 
     place: the batch item, and elements between the lines of `out`.
     """
