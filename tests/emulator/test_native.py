@@ -24,6 +24,7 @@ pytestmark = needs_native
 SHAPES = {
     "gemm": {"m": 40, "n": 70, "k": 33},
     "transpose": {"m": 70, "n": 150},
+    "softmax": {"m": 70, "n": 150},
     "attention": {"t": 70},
 }
 _KERNELS = {
