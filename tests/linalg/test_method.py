@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from test_products import SMALL, TOTALS, TURNED, product
+from test_products import PAIR, SMALL, TOTALS, product
 
 from gemmlab.emulator.arithmetic import tensor_core
-from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, LINE, MMA_K, TileConfig
+from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, MMA_K, TileConfig
 from gemmlab.linalg import reference
 from gemmlab.linalg.planning import packed, plan
 
@@ -23,8 +21,8 @@ CASES = [
     (SMALL, "normal", (64, 64, 96)),
     (SMALL, "tiny", (20, 20, 64)),
     (SMALL, "normal", (12, 70, 150)),  # deeper than the limit for short chains, as set here
-    (TURNED, "wide", (30, 33, 101)),
-    (replace(SMALL, scheme=BF16X6), "wide", (33, 20, 70)),
+    (PAIR, "wide", (30, 33, 101)),
+    (TOTALS, "wide", (33, 20, 70)),  # less deep than a total
     (TOTALS, "wide", (33, 20, 350)),
 ]
 SHORT = 101
@@ -88,6 +86,6 @@ def test_bfloat16_holds_what_lies_within_2_to_140(span: int, exact: bool) -> Non
     a, b = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
     a[0, :2] = 2.0**100, 1.2345678 * 2.0 ** (100 - span)
     b[1, 0] = 1.7654321
-    c, _ = product(a, b, replace(SMALL, scheme=BF16X6))
+    c, _ = product(a, b, TOTALS)
     wanted = float(a[0, 1]) * float(b[1, 0])
     assert (abs(float(c[0, 0]) - wanted) <= 2 * 2.0**-24 * wanted) == exact

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 from emulation import DeviceImage
 
+from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.cute import compile_rung
 from gemmlab.cubin.tools import sass
+from gemmlab.kernels import ladder
 from gemmlab.kernels.gemm.sm90.config import BF16X6, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.packed import Packed
@@ -77,7 +81,6 @@ def matrices(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
-TURNED = replace(SMALL, promote_k=32, a_major="mn", b_major="k")
 TOTALS = replace(SMALL, scheme=BF16X6, promote_k=32, total_k=128)
 
 
@@ -112,7 +115,7 @@ def test_rows_that_start_anywhere_in_a_sector_have_the_same_bits(tile: TileConfi
     ("tile", "k"),
     [
         (SMALL, 150),
-        (TURNED, 150),
+        (PAIR, 150),
         (TOTALS, 600),
     ],
 )
@@ -150,17 +153,23 @@ def test_nothing_is_found_where_stages_and_totals_are_used_again(
     assert report[1:].tolist() == [1, 0, 0, 0]
 
 
-LARGE = TileConfig(scheme=BF16X6, block_n=128, stages=6, promote_k=32, total_k=1024)
+def small() -> Artifact:
+    a, b = (Packed(SMALL.scheme, 64, 64, k_major) for k_major in (True, False))
+    [launch] = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, a, b, (0, 0, 0), sms=2)
+    return artifact_of(launch)
 
 
-@pytest.mark.parametrize(("tile", "products", "waits"), [(SMALL, 3, 2), (LARGE, 6, 3)])
+def large() -> Artifact:
+    """The rung has the main loop and the tile of the library."""
+    return compile_rung(ladder.find("bf16x6"))
+
+
+@pytest.mark.parametrize(("kernel", "products", "waits"), [(small, 3, 2), (large, 6, 3)])
 @pytest.mark.slow
 def test_the_assembler_leaves_wgmma_asynchronous(
-    tile: TileConfig, products: int, waits: int
+    kernel: Callable[[], Artifact], products: int, waits: int
 ) -> None:
-    a, b = (Packed(tile.scheme, 64, 64, k_major) for k_major in (True, False))
-    [launch] = plan.multiply(plan.Product(64, 64, 64, 64), tile, a, b, (0, 0, 0), sms=2)
-    artifact = artifact_of(launch)
+    artifact = kernel()
     assert artifact.cubin is not None and artifact.resources is not None
     code = sass(artifact.cubin)
     assert code.count("HGMMA") == 4 * products  # a stage has four steps of 16
