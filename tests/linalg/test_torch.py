@@ -239,12 +239,15 @@ def forget_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamo, "_untraced", {})
 
 
-@pytest.mark.parametrize("program", TRACED | UNTRACED)
-@pytest.mark.parametrize("is_new", [True, False], ids=["torch is new", "torch is known"])
+@pytest.mark.parametrize(
+    ("program", "is_new"),
+    [(program, False) for program in TRACED | UNTRACED] + [("in a module", True), ("out", True)],
+)
 @pytest.mark.slow
 def test_torch_compile_sees_operators_alone(
     program: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """is_new: nothing was called after PyTorch was imported."""
     if is_new:
         forget_torch(monkeypatch)
     else:

@@ -158,7 +158,7 @@ def test_the_message_on_an_endless_kernel_names_the_case(judge):
 @pytest.mark.slow
 def test_the_message_on_a_slow_kernel_names_the_case(judge, monkeypatch):
     def hurried(task, request, limits):
-        return run(task, request, replace(limits, seconds=4.0 if task == "emulate" else 60.0))
+        return run(task, request, replace(limits, seconds=3.0 if task == "emulate" else 60.0))
 
     monkeypatch.setattr(process, "run", hurried)
     found = judge(spins(1_500_000), apart=True)  # below the limit of instructions
