@@ -173,6 +173,18 @@ def test_an_interrupt_in_a_program_of_ones_own_aborts_no_compiler():
         assert running.communicate() == ("worked\ninterrupted\nTrue\n", "")
 
 
+def test_a_command_that_ends_does_not_look_for_garbage():
+    code = (
+        "import atexit, gc\n"
+        "from gemmlab.core import processes\n"
+        "for _ in range(3): processes.collect_seldom()\n"
+        "atexit._run_exitfuncs()\n"
+        "print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] > 10_000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n"
+
+
 def on_a_terminal(command, columns=80, keys=()):
     """Exit code, what was printed, and the longest time without anything, in seconds. `keys`: bytes
     to wait for, and the keys to press then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -90,6 +91,9 @@ def collect_seldom() -> None:
     """Look for garbage in cycles seldom, in a process that ends when its command is done.
 
     Compilers and the emulator make many objects that stay to the end. Walking over them again and
-    again took 7 % of a climb whose kernels were compiled before.
+    again took 7 % of a climb whose kernels were compiled before. Python also walks over them when
+    it ends, which took a quarter of a second once the CuTe DSL was imported.
     """
     gc.set_threshold(20_000)
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
