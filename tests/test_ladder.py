@@ -88,6 +88,18 @@ def test_find_returns_the_rung_in_the_layout(rung: Rung, layout: str) -> None:
     assert ladder.find(rung.name).config.layout == "row"
 
 
+def test_a_rung_is_found_without_the_kernels_of_later_ladders(monkeypatch):
+    asked, rungs = [], ladder.rungs
+    monkeypatch.setattr(ladder, "rungs", lambda problem: asked.append(problem) or rungs(problem))
+    assert ladder.find("float4").problem == "gemm"
+    assert (
+        ladder.find("sum:vectorized").problem
+        == ladder.find("vectorized", problem="sum").problem
+        == "sum"
+    )
+    assert asked == ["gemm", "sum", "sum"]
+
+
 def test_course_name() -> None:
     found = ladder.find("naive-tnn")
     assert (found.name, found.config.layout) == ("naive", "course")

@@ -71,6 +71,7 @@ class Program:
     dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the register variables
     # Joined accesses: the vector access to execute, or None at the other accesses of its group.
     joined: dict[int, Instruction | None] = field(default_factory=dict)
+    left_out: frozenset[int] = frozenset()  # instructions that are counted but not executed
     # Cache of the native tier's code.
     native: dict[Any, Any] = field(default_factory=dict, repr=False)
 

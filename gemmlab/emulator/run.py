@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -29,7 +29,7 @@ from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.ptx import layout
-from gemmlab.ptx.ir import Variable
+from gemmlab.ptx.ir import Function, Variable
 
 # Bytes; the maximum over all GPUs. gemmlab.hardware has the limits of each GPU.
 MAX_SHARED, MAX_LOCAL = 228 << 10, 512 << 10
@@ -223,13 +223,15 @@ def prepare(
     cluster: Dim3 | None = None,
     recorded: bool = False,
     values: Mapping[str, np.ndarray] = MappingProxyType({}),
+    unneeded: Callable[[Function], frozenset[int]] | None = None,
 ) -> Prepared:
     """Build a launch and fill its memory.
 
-    recorded: record operand values for the checks. values: the `variables` of `run`; the other
-    parameters are also those of `run`. Raises PtxSyntaxError, InputError, LaunchError.
+    recorded: record operand values for the checks. values: the `variables` of `run`. unneeded:
+    returns the instructions that need not be executed. The other parameters are also those of
+    `run`. Raises PtxSyntaxError, InputError, LaunchError.
     """
-    program = translate(ptx, entry, recorded)
+    program = translate(ptx, entry, recorded, unneeded)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")

@@ -88,12 +88,13 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
             raise InputError(f"{own}:{name} is a rung of {own}, not of {problem}")
         problem = own
     names: dict[str, tuple[Rung, str]] = {}
-    for rung in (rung for ladder in _FILES for rung in rungs(ladder)):
-        if problem not in (None, rung.problem):
-            continue
-        names.setdefault(rung.name, (rung, rung.layout))
-        if rung.course_name is not None:
-            names.setdefault(rung.course_name, (rung, "course"))
+    for ladder in _FILES if problem is None else {problem} & _FILES.keys():
+        for rung in rungs(ladder):
+            names.setdefault(rung.name, (rung, rung.layout))
+            if rung.course_name is not None:
+                names.setdefault(rung.course_name, (rung, "course"))
+        if name in names:
+            break  # the kernel files of later ladders are not imported
     if not names:
         raise UnknownNameError(f"no ladder for {problem!r}; ladders: {', '.join(_FILES)}")
     if name not in names:

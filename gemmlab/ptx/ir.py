@@ -191,7 +191,7 @@ class Module:
     variables: list[Variable]
     digest: str = field(default="", compare=False)  # SHA-256 of the text
     # Translated entries, cached with the module.
-    programs: Recent[tuple[str, bool], Any] = field(
+    programs: Recent[tuple[Any, ...], Any] = field(
         default_factory=partial(Recent, 64), compare=False
     )
 

@@ -45,6 +45,12 @@ class Counted:
     taken: tuple[int, ...]  # threads that took the branch at the block's end
 
 
+def prepare_counts(code: Code) -> None:
+    """Find what all counts of a kernel use, before processes share the counting."""
+    _places(code)
+    Regions.find(code)
+
+
 def count(code: Code, lines: Lines, launched: Executed) -> Counted:
     """Return the counts of each block of `code`. launched: the warps and threads launched."""
     places = _places(code)

@@ -23,7 +23,7 @@ from gemmlab.errors import CompileError, PredictionError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.hardware.specs import KB
 from gemmlab.ptx.opcodes import ATOMICS
-from gemmlab.sass.counts import count
+from gemmlab.sass.counts import count, prepare_counts
 from gemmlab.sass.lines import Executed, ptx_lines
 from gemmlab.timing import caches, instructions, roles, sample
 from gemmlab.timing.instructions import Op
@@ -31,6 +31,7 @@ from gemmlab.timing.parameters import Parameters
 from gemmlab.timing.roles import Class, Role
 from gemmlab.timing.sample import Load
 from gemmlab.timing.signals import Signals
+from gemmlab.timing.unneeded import unneeded
 
 WHOLE = 64  # executions of a block by a warp up to which all loads of a launch are traced
 # KB of an SM that can be shared memory; the rest is L1 (CUDA C++ Programming Guide, 9.0). CUDA
@@ -104,7 +105,16 @@ def gather(
         raise CompileError(f"{artifact.entry} was not assembled, so it has no machine code")
     code = disassemble(artifact.cubin, artifact.entry)
     together = cluster if cluster and math.prod(cluster) > 1 else None  # None: as compiled
-    prepared = prepare(artifact.ptx, artifact.entry, grid, block, args, dynamic_smem, together)
+    prepared = prepare(
+        artifact.ptx,
+        artifact.entry,
+        grid,
+        block,
+        args,
+        dynamic_smem,
+        together,
+        unneeded=unneeded,
+    )
     with prepared.launch.memory.kept() as rewind:
         return _gathered(artifact, code, prepared.launch, rewind, gpu)
 
@@ -189,6 +199,7 @@ def _classes(
         return roles.without_polls(code, [of.warps / warps for of in counted.blocks])
 
     parts = [(number, role) for number in range(len(groups)) for role in who]
+    prepare_counts(code)
     times = iter(forks.share(executions, parts))
     return [(len(group) / len(tallies), [(role, next(times)) for role in who]) for group in groups]
 

@@ -100,7 +100,8 @@ class FlowMachine(Machine):
         end = bound if isinstance(bound, int) else self._number(bound, lanes)
         if counter is None or end is None:
             return
-        values = (self._of(name, lanes).tobytes() for name in loop.state)
+        # A register without a slot is read only after the same basic block has written it.
+        values = (self._of(name, lanes).tobytes() for name in loop.state if name in self.slots)
         state = b"".join((lanes.tobytes(), *values))
         window = self.known.get((loop.head, state))
         if window is None:

@@ -210,7 +210,7 @@ def blocks_wait(program: Program) -> bool:
 
 
 def code_name(program: Program, rows: bool) -> str:
-    parts = program.module.digest, program.function.name, str(rows)
+    parts = program.module.digest, program.function.name, str(rows), str(sorted(program.left_out))
     return disk_cache.name_of(["native", *_build_inputs(), *parts])
 
 

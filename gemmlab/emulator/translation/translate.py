@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import marshal
 import sys
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from types import CodeType
@@ -53,19 +54,27 @@ LONG_SOURCE = 100_000  # characters of generated Python, which take 0.1 s to com
 STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
 
 
-def translate(text: str, entry: str | None = None, recorded: bool = False) -> Program:
+def translate(
+    text: str,
+    entry: str | None = None,
+    recorded: bool = False,
+    unneeded: Callable[[Function], frozenset[int]] | None = None,
+) -> Program:
     """Parse and translate one entry of a PTX text.
 
     recorded: for the checks, store the values that decide which operands an instruction uses in
-    `machine.recorded`. Raises PtxSyntaxError, UnknownNameError.
+    `machine.recorded`. unneeded: returns the instructions to leave out, except their guards.
+    Raises PtxSyntaxError, UnknownNameError.
     """
     module = parse(text)
     function = module.entry(entry)
 
     def make() -> Program:
-        return FunctionTranslator(module, inline_calls(module, function), recorded).program()
+        whole = inline_calls(module, function)
+        left_out = unneeded(whole) if unneeded else frozenset[int]()
+        return FunctionTranslator(module, whole, recorded, left_out).program()
 
-    found: Program = module.programs.get((function.name, recorded), make)
+    found: Program = module.programs.get((function.name, recorded, unneeded), make)
     return found
 
 
@@ -196,6 +205,7 @@ class FunctionTranslator(Translator):
             bodies,
             self.dtypes,
             self.joined,
+            self.left_out,
         )
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
@@ -241,6 +251,8 @@ class FunctionTranslator(Translator):
             if instruction.guard is not None:
                 self.line(f"g = {self.predicate(instruction.guard)}")
                 self.line(f"m.count_guarded({self.index}, g, mask)")
+            if self.index in self.left_out:
+                continue
             mark = len(self.lines)
             try:
                 if self.recorded:

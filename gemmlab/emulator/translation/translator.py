@@ -59,8 +59,15 @@ def immediate(operand: Imm, dtype: np.dtype) -> Any:
 class Translator:
     """Emits Python for operands and results, for the emitters of instructions."""
 
-    def __init__(self, module: Module, function: Function, recorded: bool = False) -> None:
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        recorded: bool = False,
+        left_out: frozenset[int] = frozenset(),
+    ) -> None:
         self.module, self.function, self.recorded = module, function, recorded
+        self.left_out = left_out
         self.variables = {v.name: v for v in (*module.variables, *function.variables)}
         self.parameters = layout.parameter_offsets(function)
         self.shared = layout.shared_offsets(module, function)
