@@ -4,7 +4,7 @@ import cutlass
 from cutlass import Float32, Int32, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.splitting import vector_of
+from gemmlab.kernels.gemm.sm90.splitting import ROWS, vector_of
 
 PADDING = 4  # words behind each line of the tile of sums: 16-byte accesses, few bank conflicts
 
@@ -47,6 +47,34 @@ def finish_four(
 
 
 @cute.jit
+def four_of(sums: cute.Tensor, r: cutlass.Constexpr, i: cutlass.Constexpr) -> cute.Tensor:
+    """Four sums that are neighbors in row `r`, 0 or 1, of the thread's; see `store_sums`."""
+    quarter = sums.shape[0][2] // 4
+    four = cute.make_rmem_tensor(4, Float32)
+    for q in cutlass.range_constexpr(4):
+        four[q] = sums[(i % 2, r, i // 2 + q * quarter), 0, 0]
+    return four
+
+
+@cute.jit
+def scale_sums(
+    sums: cute.Tensor, corner: tuple, shape: tuple, mD: cute.Tensor, factors: tuple
+) -> None:
+    """sums = alpha · sums + beta · D. shape: of C, outside of which D is not read."""
+    row, col = corner
+    alpha, beta = factors
+    for i in cutlass.range_constexpr(cute.size(sums)):
+        sums[i] *= alpha
+    if beta != 0:
+        quarter = sums.shape[0][2] // 4
+        for i in cutlass.range_constexpr(cute.size(sums)):
+            e, r, j, q = i % 2, i // 2 % 2, i // 4 % quarter, i // 4 // quarter
+            at = row + 8 * r, col + (2 * j + e) * 16 + q
+            if at[0] < shape[0] and at[1] < shape[1]:
+                sums[i] += beta * mD[at]
+
+
+@cute.jit
 def store_sums(
     sums: cute.Tensor,
     corner: tuple,
@@ -55,31 +83,104 @@ def store_sums(
     factors: tuple,
     config: cutlass.Constexpr,
 ) -> None:
-    """Store a thread's sums to C. corner: its first row and column; see `splitting.vector_of`."""
-    quarter = config.block_n // 32
+    """Scale a thread's sums, in place, and store them to C.
+
+    corner: the thread's first row and column. It has two rows, 8 apart, and four of each 16
+    columns; see `splitting.vector_of`.
+    """
     row, col = corner
-    alpha, beta = factors
-    wide = mC.stride[1] == 1 and simt.allows_quads(mC.iterator, mC.stride[0])
-    wide = wide and row + 8 < mC.shape[0] and col + (config.block_n - 12) <= mC.shape[1]
-    if wide:
-        for i in cutlass.range_constexpr(4 * quarter):
-            e, r, j = i % 2, i // 2 % 2, i // 4
-            at, four = (row + 8 * r, col + (2 * j + e) * 16), cute.make_rmem_tensor(4, Float32)
-            for q in cutlass.range_constexpr(4):
-                four[q] = alpha * sums[(e, r, j + q * quarter), 0, 0]
-            if beta != 0:
+    lane, fours = cute.arch.lane_idx(), config.block_n // 16
+    end = row - lane // 4 + ROWS, col - lane % 4 * 4 + config.block_n  # of the warp's sums
+    inside = end[0] <= mC.shape[0] and end[1] <= mC.shape[1]
+    scale_sums(sums, corner, mC.shape, mD, factors)
+    for r in cutlass.range_constexpr(2):
+        start = mC.iterator + cute.crd2idx((row + 8 * r, col), mC.layout)
+        left = mC.shape[1] - col  # columns from the thread's first one on
+        if row + 8 * r >= mC.shape[0]:
+            left = Int32(0)
+        if mC.stride[1] != 1:
+            for i in cutlass.range_constexpr(fours):
+                four = four_of(sums, r, i)
                 for q in cutlass.range_constexpr(4):
-                    four[q] += beta * mD[at[0], at[1] + q]
-            simt.quad(mC, at).store(four.load())
-    else:
-        for i in cutlass.range_constexpr(cute.size(sums)):
-            e, r, j, q = i % 2, i // 2 % 2, i // 4 % quarter, i // 4 // quarter
-            at = row + 8 * r, col + (2 * j + e) * 16 + q
-            if at[0] < mC.shape[0] and at[1] < mC.shape[1]:
-                value = alpha * sums[i]
-                if beta != 0:
-                    value += beta * mD[at]
-                mC[at] = value
+                    if 16 * i + q < left:
+                        simt.element(start, (16 * i + q) * mC.stride[1])[0] = four[q]
+        elif inside and simt.allows_quads(mC.iterator, mC.stride[0]):
+            for i in cutlass.range_constexpr(fours):
+                store_aligned(four_of(sums, r, i), start + 16 * i)
+        else:
+            store_shifted(sums, r, start, left, fours)
+
+
+@cute.jit
+def store_aligned(four: cute.Tensor, target: cute.Pointer) -> None:
+    """Store four elements at an address that is a multiple of 16."""
+    aligned = cute.make_ptr(Float32, target.toint(), target.memspace, assumed_align=16)
+    cute.make_tensor(aligned, cute.make_layout(4)).store(four.load())
+
+
+@cute.jit
+def rotated(four: cute.Tensor, shift: Int32) -> cute.Tensor:
+    """The four elements from element `shift`, 0 to 3, on, then those before it."""
+    for distance in (1, 2):
+        turned = cute.make_rmem_tensor(4, Float32)
+        for e in cutlass.range_constexpr(4):
+            value = four[e]
+            if shift & distance != 0:
+                value = four[(e + distance) % 4]
+            turned[e] = value
+        four = turned
+    return four
+
+
+@cute.jit
+def store_shifted(
+    sums: cute.Tensor,
+    r: cutlass.Constexpr,
+    start: cute.Pointer,
+    left: Int32,
+    fours: cutlass.Constexpr,
+) -> None:
+    """Store a row of the thread's sums, which may start at any address and end outside C.
+
+    Stores of single elements would each fill a part of a sector, for which L2 takes as long as for
+    all of it. So the four threads that share 16 columns shift their sums along the row, until a
+    thread's four fill 16 aligned bytes: the last ones of them are from its neighbor. start: of the
+    thread's first element. left: columns of C from there on.
+    """
+    lane = cute.arch.lane_idx()
+    own = lane % 4
+    neighbor = lane - own + (own + 1) % 4
+    shift = Int32(-(start.toint() >> 2) & 3)  # elements up to the first 16 aligned bytes
+    four = four_of(sums, r, 0)
+    for e in cutlass.range_constexpr(3):
+        if own == 0 and e < shift and e < left:
+            simt.element(start, e)[0] = four[e]
+    held, start, left = rotated(four, shift), start + shift, left - shift
+    for i in cutlass.range_constexpr(fours):
+        following = rotated(four_of(sums, r, min(i + 1, fours - 1)), shift)
+        moved = cute.make_rmem_tensor(4, Float32)
+        moved[0] = held[0]
+        for e in cutlass.range_constexpr(1, 4):
+            given = held[e]
+            if own == 0:
+                given = following[e]
+            taken = cute.arch.shuffle_sync(given, neighbor)
+            moved[e] = held[e]
+            if e + shift >= 4:
+                moved[e] = taken
+        whole = 16 * i + 4 <= left
+        if cutlass.const_expr(i == fours - 1):
+            whole = whole and (own < 3 or shift == 0)
+        if whole:
+            store_aligned(moved, start + 16 * i)
+        else:
+            for e in cutlass.range_constexpr(4):
+                last = 16 * i + e < left
+                if cutlass.const_expr(i == fours - 1):  # the tile ends
+                    last = last and (own < 3 or e + shift < 4)
+                if last:
+                    simt.element(start, 16 * i + e)[0] = moved[e]
+        held = following
 
 
 @cute.jit
