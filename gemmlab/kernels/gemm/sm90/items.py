@@ -5,17 +5,15 @@ While it multiplies the last chunks of one item, it copies and splits the first 
 cursor says how far its copies have come.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, Int64, cute
+from cutlass import Boolean, Float32, Int32, Int64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
 from gemmlab.kernels.gemm.sm90.shares import matrices
-from gemmlab.kernels.gemm.sm90.splitting import Share, Side
-
-GUARDED, INSIDE, ALIGNED = 0, 1, 2  # how a thread moves its elements of a tile
+from gemmlab.kernels.gemm.sm90.splitting import ROWS, Share, Side, single_line, single_spot
 
 
 class Operand(NamedTuple):
@@ -57,8 +55,9 @@ class Cursor(NamedTuple):
     """How far a thread has come with its copies."""
 
     at: cute.Tensor  # (2) item, chunk
-    modes: cute.Tensor  # (2) how elements of A and B are copied
-    addresses: cute.Tensor  # (2) of the first ones
+    last: cute.Tensor  # (2) of A and B, the last vector, from the warp's first one on
+    in_fours: cute.Tensor  # (2) whether elements are copied in fours
+    addresses: cute.Tensor  # (2) of the thread's first elements
 
 
 @cute.jit
@@ -93,29 +92,39 @@ def target_of(items: Items, item: Int32, result: Result) -> tuple:
 @cute.jit
 def enter(cursor: Cursor, items: Items, shares: tuple) -> None:
     """Move to the beginning of the cursor's item. shares: what the thread copies of A and B."""
-    at, modes, addresses = cursor
+    at, last, in_fours, addresses = cursor
     if at[0] < items.end:
         for i in cutlass.range_constexpr(2):
             own, side = shares[i], side_of(items, at[0], i)
-            matrix, line = side.matrix, (side.origin + own.along, own.depth)
-            vectors = matrix.shape[0]
-            if cutlass.const_expr(side.major != "k"):
-                line, vectors = line[::-1], matrix.shape[1]
+            matrix, k_major = side.matrix, side.major == "k"
+            vector, k = side.origin + own.first[0], own.first[1]
+            vectors = matrix.shape[0] if cutlass.const_expr(k_major) else matrix.shape[1]
+            last[i] = vectors - 1 - vector
+            whole = last[i] + 1 >= own.vectors and simt.allows_quads(
+                matrix.iterator, matrix.stride[0]
+            )
+            if cutlass.const_expr(k_major):
+                whole = whole and items.k % 4 == 0
+            in_fours[i] = Int32(whole)
+            along, depth = own.along, own.depth
+            if not whole:
+                along, depth = Int32(0), own.lane
+                if cutlass.const_expr(not k_major):
+                    lanes = 32 if i else ROWS
+                    along, depth = cutlass.min(own.lane % lanes, last[i]), own.lane // lanes
+            line = vector + along, k + depth
+            if cutlass.const_expr(not k_major):
+                line = line[::-1]
             first = (matrix.iterator + cute.crd2idx(line, matrix.layout)).toint()
             addresses[i] = first + items.chunks[0] * own.advance
-            modes[i] = Int32(GUARDED)
-            if side.origin + own.span[0] + own.span[1] <= vectors:
-                modes[i] = Int32(INSIDE)
-                if simt.allows_quads(matrix.iterator, matrix.stride[0]):
-                    modes[i] = Int32(ALIGNED)
     at[1] = items.chunks[0]
 
 
 @cute.jit
 def cursor_of(items: Items, shares: tuple) -> Cursor:
     """At the block's first item; at the end if there are no chunks."""
-    at, modes = (cute.make_rmem_tensor(2, Int32) for _ in range(2))
-    cursor = Cursor(at, modes, cute.make_rmem_tensor(2, Int64))
+    at, last, in_fours = (cute.make_rmem_tensor(2, Int32) for _ in range(3))
+    cursor = Cursor(at, last, in_fours, cute.make_rmem_tensor(2, Int64))
     for numbers in cursor:
         numbers.fill(0)
     at[0] = items.first if items.chunks[0] < items.chunks[1] else items.end
@@ -129,24 +138,28 @@ def copy_next(
 ) -> None:
     """Start to copy what a thread copies of the next chunk, if there is one, as a group.
 
-    stage: the tile of A, then of B.
+    stage: the tile of A, then of B. Beyond the end of k it becomes zeros. Vectors beyond the last
+    one become copies of it: they add nothing that is not finite, or small, to what there is.
     """
-    at, modes, addresses = cursor
+    at, last, in_fours, addresses = cursor
     if at[0] < items.end:
         whole = at[1] < items.k // CHUNK
         for i in cutlass.range_constexpr(2):
-            own, target = shares[i], stage + shares[i].target
-            target = target + i * config.block_m * CHUNK
+            own, target = shares[i], stage + i * config.block_m * CHUNK
+            left = items.k - at[1] * CHUNK - own.first[1]  # of k, from the warp's first one on
             if own.active:
-                if whole and modes[i] == ALIGNED:
+                if in_fours[i] == 0:
+                    copy_singly(own, addresses[i], target, (last[i], left), i, config)
+                elif whole:
                     for j in cutlass.range_constexpr(4):
-                        copy(addresses[i] + j * own.step, target + j * own.target_step, 4)
-                elif whole and modes[i] == INSIDE:
-                    for j in cutlass.range_constexpr(16):
-                        place = addresses[i] + j // 4 * own.step + j % 4 * 4
-                        copy(place, target + (j // 4 * own.target_step + j % 4), 1)
+                        place = own.target + j * own.target_step
+                        copy(addresses[i] + j * own.step, target + place, 4)
                 else:
-                    copy_guarded(own, side_of(items, at[0], i), at[1], target)
+                    for j in cutlass.range_constexpr(4):
+                        k = own.depth
+                        place = own.target + j * own.target_step
+                        k += j * own.steps[1 if cutlass.const_expr(is_k_major(i, config)) else 0]
+                        copy(addresses[i] + j * own.step, target + place, 4, k < left)
             addresses[i] += own.advance
         at[1] += 1
         if at[1] == items.chunks[1]:
@@ -155,26 +168,40 @@ def copy_next(
     cute.arch.cp_async_commit_group()
 
 
+def is_k_major(which: int, config: Any) -> bool:
+    return (config.a_major, config.b_major)[which] == "k"
+
+
 @cute.jit
-def copy(address: Int64, target: cute.Pointer, count: cutlass.Constexpr) -> None:
-    """Start to copy one or four elements."""
+def copy_singly(
+    own: Share,
+    address: Int64,
+    target: cute.Pointer,
+    ends: tuple,
+    which: cutlass.Constexpr,
+    config: cutlass.Constexpr,
+) -> None:
+    """Start to copy 16 single elements. ends: the last vector, and what is left of k."""
+    last, left = ends
+    for i in cutlass.range_constexpr(16):
+        line = single_line(which, i, config)
+        spot, distance = single_spot(which, i, config)
+        place, valid = target + (own.spots[spot] + distance), own.lane < left
+        if cutlass.const_expr(is_k_major(which, config)):
+            source = address + cutlass.min(Int32(line), last) * own.line
+        else:
+            lanes = 32 if which else ROWS
+            source, valid = address + line * own.line, line + own.lane // lanes < left
+        copy(source, place, 1, valid)
+
+
+@cute.jit
+def copy(
+    address: Int64, target: cute.Pointer, count: cutlass.Constexpr, valid: Boolean = True
+) -> None:
+    """Start to copy one or four elements, or zeros if they are not `valid`."""
     source = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=4 * count)
     target = cute.make_ptr(Float32, target.toint(), target.memspace, assumed_align=4 * count)
     layout = cute.make_layout(count)
     source, target = cute.make_tensor(source, layout), cute.make_tensor(target, layout)
-    simt.copy_async(source, target, True, count == 1)
-
-
-@cute.jit
-def copy_guarded(own: Share, side: Side, chunk: Int32, target: cute.Pointer) -> None:
-    """Start to copy a share element by element; zeros outside the matrix."""
-    matrix, one = side.matrix, cute.make_layout(1)
-    vector, k = side.origin + own.along, chunk * CHUNK + own.depth
-    for i in cutlass.range_constexpr(4):
-        line, along = (vector, k) if side.major == "k" else (k, vector)
-        line, along = line + i * own.steps[0], along + i * own.steps[1]
-        for e in cutlass.range_constexpr(4):
-            valid = line < matrix.shape[0] and along + e < matrix.shape[1]
-            source = matrix.iterator + cute.crd2idx((line, along + e), matrix.layout)
-            spot = cute.make_tensor(target + (i * own.target_step + e), one)
-            simt.copy_async(cute.make_tensor(source, one), spot, valid, True)
+    simt.copy_async(source, target, valid, valid is not True)

@@ -32,16 +32,24 @@ class Side(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one thread copies of each chunk of an operand: four times four elements."""
+    """What one thread copies of each chunk of an operand: 16 elements of what its warp splits.
 
-    along: Int32  # its first vector in the tile
-    depth: Int32  # and k in the chunk
-    span: tuple  # the first of the warp's vectors in the tile, and their number
+    Four times four neighbors if they are aligned. If not, 16 times one element: the lanes' elements
+    then are neighbors, so that each copy of the warp reads whole sectors (see `single_line`).
+    """
+
+    first: tuple  # the warp's first vector in the tile, and its first k in the chunk
+    vectors: int  # from the warp's first one to its last
     advance: Int64  # bytes to the next chunk
+    lane: Int32
+    along: Int32  # from the warp's first vector to that of the thread's first four
+    depth: Int32  # from the warp's first k to that of the thread's first four
     steps: tuple  # lines and elements to its next four
     step: Int64  # bytes
     target: Int32  # words in the staged tile
     target_step: int
+    line: Int64  # bytes from line to line
+    spots: tuple  # words in the staged tile of the lane's single elements; see `single_spot`
     active: Boolean  # whether the thread copies anything
 
 
@@ -65,16 +73,18 @@ def kept_pointer(pointer: cute.Pointer) -> cute.Pointer:
 def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
     """Of this warp's rows. Lines are permuted so that `split_a` reads from different banks."""
     if cutlass.const_expr(config.a_major == "k"):
-        row, k = lane // 8, lane % 8 * 4
+        row, k, flip = lane // 8, lane % 8 * 4, 16
         steps, advance = (4, 0), Int64(4 * CHUNK)
         target, target_step = row * CHUNK + (k ^ (row & 1) * 16), 4 * CHUNK
     else:
-        row, k = lane % 4 * 4, lane // 4
+        row, k, flip = lane % 4 * 4, lane // 4, 8
         steps, advance = (8, 0), 4 * CHUNK * ld
         target, target_step = k * ROWS + (row ^ (k & 2) * 4), 8 * ROWS
-    first, target = warp * ROWS, kept(target + warp * (ROWS * CHUNK))
-    own, step = (first + row, k), 4 * steps[0] * ld
-    return Share(*own, (first, ROWS), advance, steps, step, target, target_step, Boolean(True))
+    first, start = warp * ROWS, warp * (ROWS * CHUNK)
+    own, step = (row, k), 4 * steps[0] * ld
+    spots = kept(start + lane), kept(start + (lane ^ flip))
+    own = (*own, steps, step, kept(start + target), target_step, 4 * ld, spots)
+    return Share((first, Int32(0)), ROWS, advance, lane, *own, Boolean(True))
 
 
 @cute.jit
@@ -82,16 +92,40 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
     """Of this warp's job, if it has one."""
     job, active = job_of(warp, config)
     k_major = config.b_major == "k"
-    vector, k = corner_of(job, config.b_major)
     along, depth = place(lane, config.b_major)
+    start, spot = job * 512, lane
     if cutlass.const_expr(k_major):
         steps, vectors, advance = (0, 4), 24, Int64(4 * CHUNK)
+        spot = lane % 16 // 4 * 128 + lane // 16 * 4 + lane % 4
     else:
         first, step = (depth, 4) if config.transposes_k else (depth * 4, 1)
         depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
-    target = kept((job * 128 + lane) * 4)  # the lanes' fours lie side by side
-    own, step = (vector + along, k + depth), 4 * (steps[0] * ld + steps[1])
-    return Share(*own, (vector, vectors), advance, steps, step, target, 128, active)
+    # The lanes' fours lie side by side.
+    own, step = (along, depth), 4 * (steps[0] * ld + steps[1])
+    own = (*own, steps, step, kept(start + lane * 4), 128, 4 * ld, (kept(start + spot),))
+    return Share(corner_of(job, config.b_major), vectors, advance, lane, *own, active)
+
+
+def single_line(which: int, i: int, config: Any) -> int:
+    """The line of a warp's i-th copy of single elements, counted from the warp's first line.
+
+    Lines are vectors if the operand is K-major, and the lanes' elements are 32 of k. If it is
+    MN-major, lines are k, and the lanes have 32 vectors of B, or 16 of A, on two lines.
+    """
+    major = (config.a_major, config.b_major)[which]
+    if major == "k":
+        return i + 8 * (i // 8) if which else i
+    return i if which else 2 * i
+
+
+def single_spot(which: int, i: int, config: Any) -> tuple:
+    """Where that copy goes in the staged tile: from which of the lane's `spots` on, and how far."""
+    if which == 0:
+        return i % 2, 32 * i
+    if config.b_major == "k":
+        return 0, i // 8 * 8 + i // 4 % 2 * 16 + i % 4 * 32
+    four, group = (i // 4, i % 4) if config.transposes_k else (i % 4, i // 4)
+    return 0, four * 128 + group * 32
 
 
 @cute.jit
