@@ -243,7 +243,7 @@ def multiply_items(
     each = items.chunks[1] - items.chunks[0]
     count = cute.ceil_div(items.end - items.first, items.step)
     total = count * each
-    cursor = cursor_of(items, work.shares)
+    cursor = cursor_of(items, work.shares, config)
     pdl_wait()
     for i in cutlass.range(config.stages, unroll=1):
         copy_next(cursor, items, work.shares, work.staged + i * config.stage_words, config)

@@ -13,7 +13,16 @@ from cutlass import Boolean, Float32, Int32, Int64, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
 from gemmlab.kernels.gemm.sm90.shares import matrices
-from gemmlab.kernels.gemm.sm90.splitting import ROWS, Share, Side, single_line, single_spot
+from gemmlab.kernels.gemm.sm90.splitting import (
+    Share,
+    Side,
+    is_k_major,
+    lanes_per_line,
+    line_of_copy,
+    spot_of_copy,
+)
+
+EDGE, INSIDE, FOURS = 0, 1, 2  # how a thread copies its elements of a chunk
 
 
 class Operand(NamedTuple):
@@ -55,8 +64,8 @@ class Cursor(NamedTuple):
     """How far a thread has come with its copies."""
 
     at: cute.Tensor  # (2) item, chunk
+    modes: cute.Tensor  # (2) how elements of A and B are copied
     last: cute.Tensor  # (2) of A and B, the last vector, from the warp's first one on
-    in_fours: cute.Tensor  # (2) whether elements are copied in fours
     addresses: cute.Tensor  # (2) of the thread's first elements
 
 
@@ -90,45 +99,49 @@ def target_of(items: Items, item: Int32, result: Result) -> tuple:
 
 
 @cute.jit
-def enter(cursor: Cursor, items: Items, shares: tuple) -> None:
-    """Move to the beginning of the cursor's item. shares: what the thread copies of A and B."""
-    at, last, in_fours, addresses = cursor
+def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) -> None:
+    """Choose how chunks are copied from the cursor's on, up to a last one that is partial.
+
+    shares: what the thread copies of A and B.
+    """
+    at, modes, last, addresses = cursor
     if at[0] < items.end:
+        whole = at[1] < items.k // CHUNK
         for i in cutlass.range_constexpr(2):
             own, side = shares[i], side_of(items, at[0], i)
-            matrix, k_major = side.matrix, side.major == "k"
-            vector, k = side.origin + own.first[0], own.first[1]
-            vectors = matrix.shape[0] if cutlass.const_expr(k_major) else matrix.shape[1]
+            matrix, k_major = side.matrix, is_k_major(i, config)
+            vectors = matrix.shape[0 if k_major else 1]
+            vector, k = side.origin + own.first[0], at[1] * CHUNK + own.first[1]
             last[i] = vectors - 1 - vector
-            whole = last[i] + 1 >= own.vectors and simt.allows_quads(
-                matrix.iterator, matrix.stride[0]
-            )
+            modes[i] = Int32(EDGE)
+            line, element = own.line, own.element
+            if whole and last[i] + 1 >= own.vectors:
+                modes[i] = Int32(INSIDE)
+                if simt.allows_quads(matrix.iterator, matrix.stride[0]):
+                    modes[i] = Int32(FOURS)
+                    line, element = own.along, own.depth
+                    if cutlass.const_expr(not k_major):
+                        line, element = element, line
             if cutlass.const_expr(k_major):
-                whole = whole and items.k % 4 == 0
-            in_fours[i] = Int32(whole)
-            along, depth = own.along, own.depth
-            if not whole:
-                along, depth = Int32(0), own.lane
-                if cutlass.const_expr(not k_major):
-                    lanes = 32 if i else ROWS
-                    along, depth = cutlass.min(own.lane % lanes, last[i]), own.lane // lanes
-            line = vector + along, k + depth
-            if cutlass.const_expr(not k_major):
-                line = line[::-1]
-            first = (matrix.iterator + cute.crd2idx(line, matrix.layout)).toint()
-            addresses[i] = first + items.chunks[0] * own.advance
-    at[1] = items.chunks[0]
+                if modes[i] == EDGE:
+                    line = Int32(0)  # `copy_singly` counts from the warp's first line on
+                vector, k = vector + line, k + element
+                at_first = vector, k
+            else:
+                at_first = k + line, vector + element
+            addresses[i] = (matrix.iterator + cute.crd2idx(at_first, matrix.layout)).toint()
 
 
 @cute.jit
-def cursor_of(items: Items, shares: tuple) -> Cursor:
+def cursor_of(items: Items, shares: tuple, config: cutlass.Constexpr) -> Cursor:
     """At the block's first item; at the end if there are no chunks."""
-    at, last, in_fours = (cute.make_rmem_tensor(2, Int32) for _ in range(3))
-    cursor = Cursor(at, last, in_fours, cute.make_rmem_tensor(2, Int64))
+    at, modes, last = (cute.make_rmem_tensor(2, Int32) for _ in range(3))
+    cursor = Cursor(at, modes, last, cute.make_rmem_tensor(2, Int64))
     for numbers in cursor:
         numbers.fill(0)
     at[0] = items.first if items.chunks[0] < items.chunks[1] else items.end
-    enter(cursor, items, shares)
+    at[1] = items.chunks[0]
+    aim(cursor, items, shares, config)
     return cursor
 
 
@@ -139,60 +152,65 @@ def copy_next(
     """Start to copy what a thread copies of the next chunk, if there is one, as a group.
 
     stage: the tile of A, then of B. Beyond the end of k it becomes zeros. Vectors beyond the last
-    one become copies of it: they add nothing that is not finite, or small, to what there is.
+    one become zeros, or copies of it: nothing that is not finite, or small, if nothing else is.
     """
-    at, last, in_fours, addresses = cursor
+    at, modes, last, addresses = cursor
     if at[0] < items.end:
-        whole = at[1] < items.k // CHUNK
         for i in cutlass.range_constexpr(2):
             own, target = shares[i], stage + i * config.block_m * CHUNK
-            left = items.k - at[1] * CHUNK - own.first[1]  # of k, from the warp's first one on
             if own.active:
-                if in_fours[i] == 0:
-                    copy_singly(own, addresses[i], target, (last[i], left), i, config)
-                elif whole:
+                if modes[i] == FOURS:
+                    start = target + own.target
                     for j in cutlass.range_constexpr(4):
-                        place = own.target + j * own.target_step
-                        copy(addresses[i] + j * own.step, target + place, 4)
+                        copy(addresses[i] + j * own.step, start + j * own.target_step, 4)
                 else:
-                    for j in cutlass.range_constexpr(4):
-                        k = own.depth
-                        place = own.target + j * own.target_step
-                        k += j * own.steps[1 if cutlass.const_expr(is_k_major(i, config)) else 0]
-                        copy(addresses[i] + j * own.step, target + place, 4, k < left)
+                    starts = [target + spot for spot in own.spots]
+                    if modes[i] == INSIDE:
+                        copy_singly(own, addresses[i], starts, None, i, config)
+                    else:
+                        left = items.k - at[1] * CHUNK - own.first[1]
+                        copy_singly(own, addresses[i], starts, (last[i], left), i, config)
             addresses[i] += own.advance
         at[1] += 1
-        if at[1] == items.chunks[1]:
+        ends = at[1] == items.chunks[1]
+        if ends:
             at[0] += items.step
-            enter(cursor, items, shares)
+            at[1] = items.chunks[0]
+        if ends or at[1] == items.k // CHUNK:
+            aim(cursor, items, shares, config)
     cute.arch.cp_async_commit_group()
-
-
-def is_k_major(which: int, config: Any) -> bool:
-    return (config.a_major, config.b_major)[which] == "k"
 
 
 @cute.jit
 def copy_singly(
     own: Share,
     address: Int64,
-    target: cute.Pointer,
-    ends: tuple,
+    starts: list,
+    ends: Any,
     which: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """Start to copy 16 single elements. ends: the last vector, and what is left of k."""
-    last, left = ends
-    for i in cutlass.range_constexpr(16):
-        line = single_line(which, i, config)
-        spot, distance = single_spot(which, i, config)
-        place, valid = target + (own.spots[spot] + distance), own.lane < left
-        if cutlass.const_expr(is_k_major(which, config)):
-            source = address + cutlass.min(Int32(line), last) * own.line
-        else:
-            lanes = 32 if which else ROWS
-            source, valid = address + line * own.line, line + own.lane // lanes < left
-        copy(source, place, 1, valid)
+    """Start to copy 16 single elements.
+
+    starts: in the staged tile. ends: at an edge, the last vector, and how much is left of k, both
+    from the warp's first one on.
+    """
+    k_major, lanes = is_k_major(which, config), lanes_per_line(which, config)
+    elements = [own.element + half * lanes for half in range(2)]
+    for i in cutlass.range_constexpr(8):
+        line, valid = line_of_copy(which, i, config), [True, True]
+        source = address + line * own.pitch
+        if cutlass.const_expr(ends is not None):
+            last, left = ends
+            line += own.line
+            if cutlass.const_expr(k_major):
+                source = address + cutlass.min(line, last) * own.pitch
+                valid = [element < left for element in elements]
+            else:
+                valid = [element <= last and line < left for element in elements]
+        for half in cutlass.range_constexpr(2):
+            start, distance = spot_of_copy(which, i, half, config)
+            copy(source + 4 * lanes * half, starts[start] + distance, 1, valid[half])
 
 
 @cute.jit

@@ -34,22 +34,23 @@ class Side(NamedTuple):
 class Share(NamedTuple):
     """What one thread copies of each chunk of an operand: 16 elements of what its warp splits.
 
-    Four times four neighbors if they are aligned. If not, 16 times one element: the lanes' elements
-    then are neighbors, so that each copy of the warp reads whole sectors (see `single_line`).
+    Four times four neighbors if they are aligned. If not, 16 times one element, so that the lanes'
+    elements are neighbors: each copy of the warp reads whole sectors. See `line_of_copy`.
     """
 
     first: tuple  # the warp's first vector in the tile, and its first k in the chunk
     vectors: int  # from the warp's first one to its last
     advance: Int64  # bytes to the next chunk
-    lane: Int32
     along: Int32  # from the warp's first vector to that of the thread's first four
     depth: Int32  # from the warp's first k to that of the thread's first four
     steps: tuple  # lines and elements to its next four
     step: Int64  # bytes
     target: Int32  # words in the staged tile
     target_step: int
-    line: Int64  # bytes from line to line
-    spots: tuple  # words in the staged tile of the lane's single elements; see `single_spot`
+    line: Int32  # of the thread's first single element, from the warp's first line on
+    element: Int32  # its place in the line
+    pitch: Int64  # bytes from line to line
+    spots: tuple  # words in the staged tile, of the lane's single elements; see `spot_of_copy`
     active: Boolean  # whether the thread copies anything
 
 
@@ -72,60 +73,82 @@ def kept_pointer(pointer: cute.Pointer) -> cute.Pointer:
 @cute.jit
 def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
     """Of this warp's rows. Lines are permuted so that `split_a` reads from different banks."""
+    line, element = divmod_lane(lane, 0, config)
     if cutlass.const_expr(config.a_major == "k"):
-        row, k, flip = lane // 8, lane % 8 * 4, 16
+        row, k = lane // 8, lane % 8 * 4
         steps, advance = (4, 0), Int64(4 * CHUNK)
         target, target_step = row * CHUNK + (k ^ (row & 1) * 16), 4 * CHUNK
+        spot, flip, half = line * CHUNK + element, line * 16, 16
     else:
-        row, k, flip = lane % 4 * 4, lane // 4, 8
+        row, k = lane % 4 * 4, lane // 4
         steps, advance = (8, 0), 4 * CHUNK * ld
         target, target_step = k * ROWS + (row ^ (k & 2) * 4), 8 * ROWS
+        spot, flip, half = line * ROWS + element, line // 2 * 8, 8
     first, start = warp * ROWS, warp * (ROWS * CHUNK)
+    spots = kept(start + spot + flip), kept(start + spot + half - flip)
     own, step = (row, k), 4 * steps[0] * ld
-    spots = kept(start + lane), kept(start + (lane ^ flip))
-    own = (*own, steps, step, kept(start + target), target_step, 4 * ld, spots)
-    return Share((first, Int32(0)), ROWS, advance, lane, *own, Boolean(True))
+    own = (*own, steps, step, kept(start + target), target_step)
+    own = (*own, kept(line), kept(element), 4 * ld, spots)
+    return Share((first, Int32(0)), ROWS, advance, *own, Boolean(True))
 
 
 @cute.jit
 def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
     """Of this warp's job, if it has one."""
     job, active = job_of(warp, config)
-    k_major = config.b_major == "k"
+    line, element = divmod_lane(lane, 1, config)
     along, depth = place(lane, config.b_major)
-    start, spot = job * 512, lane
-    if cutlass.const_expr(k_major):
+    start = job * 512
+    if cutlass.const_expr(config.b_major == "k"):
         steps, vectors, advance = (0, 4), 24, Int64(4 * CHUNK)
-        spot = lane % 16 // 4 * 128 + lane // 16 * 4 + lane % 4
+        spot = element // 4 * 128 + element % 4 + line // 2
     else:
         first, step = (depth, 4) if config.transposes_k else (depth * 4, 1)
         depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
+        spot = line * (32 if config.transposes_k else 128) + element
     # The lanes' fours lie side by side.
     own, step = (along, depth), 4 * (steps[0] * ld + steps[1])
-    own = (*own, steps, step, kept(start + lane * 4), 128, 4 * ld, (kept(start + spot),))
-    return Share(corner_of(job, config.b_major), vectors, advance, lane, *own, active)
+    own = (*own, steps, step, kept(start + lane * 4), 128)
+    own = (*own, kept(line), kept(element), 4 * ld, (kept(start + spot),))
+    return Share(corner_of(job, config.b_major), vectors, advance, *own, active)
 
 
-def single_line(which: int, i: int, config: Any) -> int:
-    """The line of a warp's i-th copy of single elements, counted from the warp's first line.
+def is_k_major(which: int, config: Any) -> bool:
+    """Whether operand A (`which` = 0) or B is."""
+    return (config.a_major, config.b_major)[which] == "k"
 
-    Lines are vectors if the operand is K-major, and the lanes' elements are 32 of k. If it is
-    MN-major, lines are k, and the lanes have 32 vectors of B, or 16 of A, on two lines.
+
+def lanes_per_line(which: int, config: Any) -> int:
+    """Neighbors that a warp copies at once, if they are not aligned: half of the line."""
+    return 16 if which or config.a_major == "k" else ROWS // 2
+
+
+def divmod_lane(lane: Int32, which: int, config: Any) -> tuple:
+    """A lane's line, from the warp's first one on, and its place there.
+
+    Lines are vectors if the operand is K-major, else they are k. The lanes' lines are neighbors, or
+    16 apart in a K-major B, whose jobs have two times eight vectors.
     """
-    major = (config.a_major, config.b_major)[which]
-    if major == "k":
-        return i + 8 * (i // 8) if which else i
-    return i if which else 2 * i
+    lanes = lanes_per_line(which, config)
+    apart = 16 if which and is_k_major(which, config) else 1
+    return lane // lanes * apart, lane % lanes
 
 
-def single_spot(which: int, i: int, config: Any) -> tuple:
-    """Where that copy goes in the staged tile: from which of the lane's `spots` on, and how far."""
+def line_of_copy(which: int, i: int, config: Any) -> int:
+    """How many lines a thread's i-th line of eight is behind its first one."""
+    if which and is_k_major(which, config):
+        return i
+    return i * (32 // lanes_per_line(which, config))
+
+
+def spot_of_copy(which: int, i: int, half: int, config: Any) -> tuple:
+    """Where an element of that line goes in the staged tile: which of `spots`, and how far on."""
     if which == 0:
-        return i % 2, 32 * i
-    if config.b_major == "k":
-        return 0, i // 8 * 8 + i // 4 % 2 * 16 + i % 4 * 32
-    four, group = (i // 4, i % 4) if config.transposes_k else (i % 4, i // 4)
-    return 0, four * 128 + group * 32
+        return half, 64 * i
+    if is_k_major(which, config):
+        return 0, 4 * half + i // 4 * 16 + i % 4 * 32
+    distance = i // 2 * 128 + i % 2 * 64 if config.transposes_k else i % 2 * 256 + i // 2 * 32
+    return 0, distance + 16 * half
 
 
 @cute.jit
