@@ -76,6 +76,7 @@ from gemmlab.kernels.gemm.sm90.splitting import (
     share_of_b,
     split_a,
     split_b,
+    spot_of_b,
     spots_of_a,
 )
 from gemmlab.kernels.signature import signatures
@@ -105,6 +106,7 @@ class Work(NamedTuple):
     items: Items
     shares: tuple  # what it copies of both operands
     spots: tuple  # where its elements of A begin in the staged tile
+    spot: Int32  # where its parts of B begin in a buffer
     parts: cute.Pointer  # (buffers × PARTS, block_n, CHUNK) of B
     staged: cute.Pointer  # per stage the tile of A, then of B
     flags: cute.Tensor  # (MOST_ITEMS + 1, warps): see `condemn`
@@ -135,7 +137,7 @@ def split_chunk_of_b(
     if work.shares[1].active:
         tile = work.staged + (stage * config.stage_words + config.block_m * CHUNK)
         parts = work.parts + buffer * (PARTS * config.block_n * CHUNK)
-        split_b(least, tile, parts, work.shares[1], work.warp, work.lane, config)
+        split_b(least, tile, parts, work.shares[1], work.spot, config)
 
 
 @cute.jit
@@ -345,7 +347,8 @@ def kernel(
     own = Items(operands, tiles, slices, first, step, items, (begin, end), k)
     shares = share_of_a(lda, warp, lane, config), share_of_b(ldb, warp, lane, config)
     spots, staged = spots_of_a(config.a_major, warp, lane), floats + config.part_bytes // 4
-    work = Work(own, shares, spots, smem, staged, flags, warp, lane)
+    spot = spot_of_b(warp, lane, config)
+    work = Work(own, shares, spots, spot, smem, staged, flags, warp, lane)
     strides = (row_c, column_c), (row_d, column_d)
     result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
     mma = tiled_mma(config)

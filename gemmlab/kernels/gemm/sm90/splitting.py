@@ -85,10 +85,10 @@ def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
         target, target_step = k * ROWS + (row ^ (k & 2) * 4), 8 * ROWS
         spot, flip, half = line * ROWS + element, line // 2 * 8, 8
     first, start = warp * ROWS, warp * (ROWS * CHUNK)
-    spots = kept(start + spot + flip), kept(start + spot + half - flip)
+    spots = start + spot + flip, start + spot + half - flip
     own, step = (row, k), 4 * steps[0] * ld
     own = (*own, steps, step, kept(start + target), target_step)
-    own = (*own, kept(line), kept(element), 4 * ld, spots)
+    own = (*own, line, element, 4 * ld, spots)
     return Share((first, Int32(0)), ROWS, advance, *own, Boolean(True))
 
 
@@ -109,7 +109,7 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
     # The lanes' fours lie side by side.
     own, step = (along, depth), 4 * (steps[0] * ld + steps[1])
     own = (*own, steps, step, kept(start + lane * 4), 128)
-    own = (*own, kept(line), kept(element), 4 * ld, (kept(start + spot),))
+    own = (*own, line, element, 4 * ld, (start + spot,))
     return Share(corner_of(job, config.b_major), vectors, advance, *own, active)
 
 
@@ -238,34 +238,42 @@ def corner_of(job: Int32, major: str) -> tuple:
 
 
 @cute.jit
+def spot_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
+    """Where a thread's first four parts of B go: words from the start of a buffer.
+
+    The parts have 128-byte lines, whose 16-byte pieces are permuted as wgmma expects.
+    """
+    job, _ = job_of(warp, config)
+    vector, k = corner_of(job, config.b_major)
+    along, depth = place(lane, config.b_major)
+    line = line_of(vector + along, config.block_n)
+    k += depth if cutlass.const_expr(config.b_major == "k") else depth * 4
+    return kept(line * CHUNK + (k ^ (line & 7) * 4))
+
+
+@cute.jit
 def split_b(
     least: cute.Tensor,
     staged: cute.Pointer,
     parts: cute.Pointer,
     own: Share,
-    warp: Int32,
-    lane: Int32,
+    spot: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """Split this warp's job; store its parts of (PARTS, size, CHUNK)."""
-    major, size = config.b_major, config.block_n
-    along, depth = place(lane, major)
-    job, _ = job_of(warp, config)
-    vector, k = corner_of(job, major)
+    """Split what this thread has copied of B; store its parts (PARTS, size, CHUNK)."""
     elements = cute.make_rmem_tensor((4, 4), Float32)
     for i in cutlass.range_constexpr(4):
         four = aligned(staged, own.target + i * own.target_step)
         elements[None, i].store(cute.make_tensor(four, cute.make_layout(4)).load())
     for v in cutlass.range_constexpr(4):
-        if cutlass.const_expr(major == "k"):
+        if cutlass.const_expr(config.b_major == "k"):
             # Of 16 of k of one vector, those at positions 4v to 4v + 3.
             order = [(v, e) if config.transposes_k else (e, v) for e in range(4)]
-            line = line_of(vector + along, size)
-            store_parts(least, elements, order, line, depth + 4 * v, size, parts)
+            store_parts(least, elements, order, spot ^ 4 * v, parts, config)
         else:
             order = [(v, e) for e in range(4)]
-            line = line_of(vector + along, size) + v * (size // 4)
-            store_parts(least, elements, order, line, k + depth * 4, size, parts)
+            to = spot + v * (config.block_n // 4 * CHUNK)
+            store_parts(least, elements, order, to, parts, config)
 
 
 @cute.jit
@@ -273,21 +281,18 @@ def store_parts(
     least: cute.Tensor,
     elements: cute.Tensor,
     order: list,
-    line: Int32,
-    k: Int32,
-    size: cutlass.Constexpr,
+    spot: Int32,
     parts: cute.Pointer,
+    config: cutlass.Constexpr,
 ) -> None:
-    """Split four elements and store them on a line from position `k` on."""
+    """Split four elements and store them."""
     high = cute.make_rmem_tensor(4, Float32)
-    low = cute.make_rmem_tensor(4, Float32)
+    low, size = cute.make_rmem_tensor(4, Float32), config.block_n
     for e in cutlass.range_constexpr(4):
         value = elements[order[e]]
         note(least, value)
         high[e] = large_part(value)
         low[e] = value - high[e]
-    # 128-byte lines, whose 16-byte pieces are permuted as wgmma expects.
-    spot = line * CHUNK + (k ^ ((line & 7) * 4))
     for part in cutlass.range_constexpr(PARTS):
         target = aligned(cute.recast_ptr(parts, dtype=Float32), part * size * CHUNK + spot)
         four = low if cutlass.const_expr(part) else high
