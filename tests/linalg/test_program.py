@@ -60,6 +60,7 @@ def test_by_default_the_gpu_may_choose() -> None:
         *again,
         "repair",
     ]
+    assert [x.args["beside"] for x in launches[:2]] == [0, 1]  # b is packed beside a
     first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["most_risk"] + 1 == last.args["least_risk"]  # exactly one of them computes
     assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
@@ -89,6 +90,7 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
         "multiply_packed",
         "repair",
     ]
+    assert launches[0].args["beside"] == 0
     assert launches[-1].args["clear"] == 1  # clears the counts of a alone
     assert all(
         kept in launch.args.values() for launch in launches if launch.kernel != "pack_k_major"

@@ -48,11 +48,12 @@ Addresses = tuple[Address, Address, Address]
 
 
 def pack(
-    operand: Operand, packed: Packed, source: Address, target: Address
+    operand: Operand, packed: Packed, source: Address, target: Address, beside: bool = False
 ) -> tuple[PlannedLaunch, ...]:
     """Return the launches that pack the operand at `source` into memory at `target`.
 
-    The first `STATUS_BYTES` at `target` must be zero when they start.
+    The first `STATUS_BYTES` at `target` must be zero when they start. beside: whether the launch
+    before them packs another operand, so that both may run at the same time.
     """
     offsets, arch, scheme, first = packed.offsets, packed.arch, packed.scheme.name, packed.first
     found: dict[str, Value] = {
@@ -71,20 +72,20 @@ def pack(
         "status": target + offsets["status"],
         "pitch": packed.pitch,
     }
+    together = {"beside": int(beside)}
     block = (32 * PACK_WARPS, 1, 1)
     if operand.k_major:
         warps = PACK_WARPS if operand.depth > arch.long else 1
         fours = 8 if operand.depth > arch.short else 4
         config = pack_config(scheme, first, warps, fours)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
-        return (PlannedLaunch("pack_k_major", config, grid, block, args, arch=arch),)
+        return (PlannedLaunch("pack_k_major", config, grid, block, args | together, arch=arch),)
     if not packed.deep:
         config = _cluster_config(arch, bisect_left(_deepest(arch), operand.depth), scheme, first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
-        return (
-            PlannedLaunch("pack_mn_major", config, grid, block, args, (), config.cluster, 0, arch),
-        )
+        rest = config.cluster, 0, arch
+        return (PlannedLaunch("pack_mn_major", config, grid, block, args | together, (), *rest),)
     config, any_part = pack_config(scheme, first), pack_config(scheme)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     chunks: dict[str, Value] = {

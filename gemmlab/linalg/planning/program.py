@@ -222,7 +222,8 @@ class Job:
         result: list[PlannedLaunch] = []
         for factor, base in zip(factors, bases, strict=True):
             if factor.kept is None:
-                result += plan.pack(factor.operand, factor.packed(), _SOURCES[factor.name], base)
+                source, beside = _SOURCES[factor.name], bool(result)
+                result += plan.pack(factor.operand, factor.packed(), source, base, beside)
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED

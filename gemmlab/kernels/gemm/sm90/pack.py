@@ -47,7 +47,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     WIDE_LEAST,
     WIDE_SHORTFALL,
 )
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_end
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
 from gemmlab.kernels.signature import signatures
 
@@ -325,9 +325,10 @@ def pack_mn_major(
     ldx: Int64,
     batch_x: Int64,
     pitch: Int32,
+    beside: Int32,
     config: cutlass.Constexpr,
 ):
-    pdl_wait()
+    pdl_begin(beside)
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     scheme, FOURS, CLUSTER = config.scheme, config.fours, config.cluster
@@ -373,6 +374,7 @@ def pack_mn_major(
     reduce_strip((sW,), (counts,), ("add",))
     if inside and sW[0, thread] > 0:
         add_risk(risk + at, sW[0, thread], short, depth, status)
+    pdl_end(beside)
 
 
 SIGNATURES = signatures(POINTERS, pack_mn_major)

@@ -9,7 +9,7 @@ from cutlass import Float32, Int32, Int64, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
 from gemmlab.kernels.gemm.sm90.config import DEEP_STRIP, PACK_WARPS, VECTOR_PITCH
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_wait
 from gemmlab.kernels.signature import signatures
 
 FOURS = 8  # 128-bit loads in flight per thread
@@ -101,7 +101,7 @@ def pack_mn_major_deep(
     chunk: Int32,
     config: cutlass.Constexpr,
 ):
-    pdl_wait()
+    pdl_begin(Int32(0))
     thread, _, _ = cute.arch.thread_idx()
     bx, by, item = cute.arch.block_idx()
     strips, chunks, _ = cute.arch.grid_dim()

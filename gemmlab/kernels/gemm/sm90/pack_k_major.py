@@ -11,7 +11,7 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
 from gemmlab.kernels.gemm.sm90.config import PACK_WARPS, VECTOR_PITCH
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_end
 from gemmlab.kernels.signature import signatures
 
 
@@ -190,9 +190,10 @@ def pack_k_major(
     ldx: Int64,
     batch_x: Int64,
     pitch: Int32,
+    beside: Int32,
     config: cutlass.Constexpr,
 ):
-    pdl_wait()
+    pdl_begin(beside)
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     vector = bx * (PACK_WARPS // config.warps) + thread // (32 * config.warps)
@@ -204,6 +205,7 @@ def pack_k_major(
         pack_vector(mX, outputs, vector, Int32(0), (item, pitch), config, True)
     else:
         pack_vector(mX, outputs, vector, shift, (item, pitch), config, False)
+    pdl_end(beside)
 
 
 SIGNATURES = signatures(pack.POINTERS, pack_k_major)

@@ -1,6 +1,6 @@
 """Programmatic dependent launch (PDL): a kernel starts while the previous one still runs."""
 
-from cutlass import cute
+from cutlass import Int32, cute
 from cutlass.base_dsl import Arch
 from cutlass.cutlass_dsl import CuTeDSL
 
@@ -12,6 +12,39 @@ def pdl_wait() -> None:
     shared memory meanwhile. Without the launch attribute both instructions do nothing. Before
     compute capability 9.0 there are none, and kernels run one after the other.
     """
-    if CuTeDSL._get_dsl().get_arch_enum() >= Arch.sm_90:
+    _let_next_start()
+    _wait_for_previous()
+
+
+@cute.jit
+def pdl_begin(beside: Int32) -> None:
+    """Begin a kernel that may share the GPU with the next one; `pdl_end` is its counterpart.
+
+    If `beside` is 0, wait for the previous kernel to finish, and only then let the next one start:
+    all that the next one may find unfinished is this kernel. If not, the previous kernel began in
+    that way, and this one runs beside it without waiting for it.
+    """
+    if beside == 0:
+        _wait_for_previous()
+    _let_next_start()
+
+
+@cute.jit
+def pdl_end(beside: Int32) -> None:
+    """End a kernel: if it ran `beside` the previous one, it finishes after that one."""
+    if beside != 0:
+        _wait_for_previous()
+
+
+def _let_next_start() -> None:
+    if _has_pdl():
         cute.arch.griddepcontrol_launch_dependents()
+
+
+def _wait_for_previous() -> None:
+    if _has_pdl():
         cute.arch.griddepcontrol_wait()
+
+
+def _has_pdl() -> bool:
+    return CuTeDSL._get_dsl().get_arch_enum() >= Arch.sm_90
