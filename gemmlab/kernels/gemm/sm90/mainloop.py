@@ -37,13 +37,14 @@ drops.
 from typing import NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, Int64, Uint64, cute
+from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.epilogue import Output, exceeds, finish_tile
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.scheduling import (
     next_stage,
     pass_turn,
@@ -259,6 +260,54 @@ def consume(
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
 
 
+@cute.jit
+def play_role(
+    sources: tuple,
+    ring: Ring,
+    work: Work,
+    output: Output,
+    totals_c: cute.Pointer,
+    warp: Int32,
+    config: cutlass.Constexpr,
+) -> None:
+    """Produce or consume, as the warp's number says.
+
+    sources: tensor maps of A and B, their depth and matrices, elements between items' exponents.
+    """
+    BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
+    maps, (depth, matrices), strides = sources
+    group = warp // WARPS
+    if group == CONSUMERS:
+        if cutlass.const_expr(CONSUMERS in REGISTERS):
+            cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
+        if warp == WARPS * CONSUMERS:
+            shape_a, shape_b = (work.m, depth, matrices), (work.n, depth, matrices)
+            rest_a, rest_b = (1, shape_a, strides[0]), (CLUSTER, shape_b, strides[1])
+            a = tma_operand(maps[0], ring.a, BM, config.a_major, *rest_a, config)
+            b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config)
+            produce(a, b, ring, work, config)
+    else:
+        if cutlass.const_expr(CONSUMERS in REGISTERS):
+            cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
+        consume(ring, work, output, totals_c, group, config)
+    # A block must not exit while the others of its cluster read what it has copied for them, or
+    # arrive at its barriers.
+    cute.arch.cluster_arrive_relaxed()
+    cute.arch.cluster_wait()
+
+
+@cute.jit
+def computes(counts: tuple, limits: tuple) -> Boolean:
+    """Whether the numbers of elements at risk, or of doubtful ones, are those of this kernel.
+
+    counts: the status of A and of B, and the number of doubtful elements, in memory.
+    """
+    status_a, status_b, doubted = counts
+    least, most, most_doubts = limits
+    risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
+    return (risk >= least and risk <= most) or exceeds(doubted, most_doubts)
+
+
 @cute.kernel
 def kernel(
     map_a: cute.CopyAtom,
@@ -296,44 +345,30 @@ def kernel(
     depth: Int32,
     config: cutlass.Constexpr,
 ):
-    BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    group = warp // WARPS
-    ring = set_up_ring(map_a, map_b, warp, config)
-    pdl_wait()
-
     # Of several kernels launched for one product, the counts at `status` decide which one computes.
-    risk = cute.make_tensor(status_a, cute.make_layout(1))[0]
-    risk += cute.make_tensor(status_b, cute.make_layout(1))[0]
-    tiles = cute.ceil_div(m, BM * CLUSTER) * cute.ceil_div(n, BN) * batch
-    if (risk >= least_risk and risk <= most_risk) or exceeds(doubted, most_doubts):
-        work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
-        if group == CONSUMERS:
-            if cutlass.const_expr(CONSUMERS in REGISTERS):
-                cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
-            if warp == WARPS * CONSUMERS:
-                parts = batch * config.scheme.parts
-                a = tma_operand(
-                    map_a, ring.a, BM, config.a_major, 1, (m, k, parts), item_stride_a, config
-                )
-                b = tma_operand(
-                    map_b, ring.b, BN, config.b_major, CLUSTER, (n, k, parts), item_stride_b, config
-                )
-                produce(a, b, ring, work, config)
-        else:
-            if cutlass.const_expr(CONSUMERS in REGISTERS):
-                cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
+    counts = (status_a, status_b, doubted)
+    limits = (least_risk, most_risk, most_doubts)
+    let_next_start()
+    begins = Boolean(True)
+    if least_risk > 0:  # rarely computes; then it ends before it sets anything up
+        wait_for_previous()
+        begins = computes(counts, limits)
+    if begins:
+        ring = set_up_ring(map_a, map_b, warp, config)
+        wait_for_previous()
+        if computes(counts, limits):
             scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
             risks = (risk_a, risk_b, shortfall_a, shortfall_b, doubts, doubted, doubt, depth)
             added = (d, row_d, column_d, batch_d)
             output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
-            consume(ring, work, output, totals_c, group, config)
-        # A block must not exit while the others of its cluster read what it has copied for them, or
-        # arrive at its barriers.
-        cute.arch.cluster_arrive_relaxed()
-        cute.arch.cluster_wait()
+            tiles = cute.ceil_div(m, config.block_m * config.cluster)
+            tiles *= cute.ceil_div(n, config.block_n) * batch
+            work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
+            sources = (map_a, map_b), (k, batch * config.scheme.parts), scales[2:]
+            play_role(sources, ring, work, output, totals_c, warp, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -12,8 +12,8 @@ def pdl_wait() -> None:
     shared memory meanwhile. Without the launch attribute both instructions do nothing. Before
     compute capability 9.0 there are none, and kernels run one after the other.
     """
-    _let_next_start()
-    _wait_for_previous()
+    let_next_start()
+    wait_for_previous()
 
 
 @cute.jit
@@ -25,23 +25,25 @@ def pdl_begin(beside: Int32) -> None:
     that way, and this one runs beside it without waiting for it.
     """
     if beside == 0:
-        _wait_for_previous()
-    _let_next_start()
+        wait_for_previous()
+    let_next_start()
 
 
 @cute.jit
 def pdl_end(beside: Int32) -> None:
     """End a kernel: if it ran `beside` the previous one, it finishes after that one."""
     if beside != 0:
-        _wait_for_previous()
+        wait_for_previous()
 
 
-def _let_next_start() -> None:
+def let_next_start() -> None:
+    """Let blocks of the next kernel start as soon as all blocks of this one have come here."""
     if _has_pdl():
         cute.arch.griddepcontrol_launch_dependents()
 
 
-def _wait_for_previous() -> None:
+def wait_for_previous() -> None:
+    """Wait for the previous kernel in the stream to finish."""
     if _has_pdl():
         cute.arch.griddepcontrol_wait()
 
