@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,9 @@ from gemmlab.errors import CompileError, UnknownNameError
 _PTX_LINE = re.compile(r"(?m)^\t//## File .*\n")
 _SECOND_WORD = re.compile(r"(?m)^ +/\* 0x[0-9a-f]{16} \*/\n")
 _WORD = re.compile(r"(?m) +/\* 0x[0-9a-f]{16} \*/$")
+
+# nvdisasm fills tables of 70 MB when it starts, with a tenth less processor time in huge pages.
+_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def sass(
@@ -68,7 +72,12 @@ def run(tool: Package, options: list[str], cubin: bytes) -> str:
     with scratch.folder() as folder:
         path = folder / "kernel.cubin"
         path.write_bytes(cubin)
-        done = subprocess.run([_path(tool), *options, str(path)], capture_output=True, text=True)
+        done = subprocess.run(
+            [_path(tool), *options, str(path)],
+            capture_output=True,
+            text=True,
+            env={**_HUGE_PAGES, **os.environ},
+        )
     if done.returncode:
         raise CompileError(
             f"{Path(done.args[0]).name} could not read the cubin", done.stdout + done.stderr
