@@ -90,7 +90,12 @@ def test_find_returns_the_rung_in_the_layout(rung: Rung, layout: str) -> None:
 
 def test_a_rung_is_found_without_the_kernels_of_later_ladders(monkeypatch):
     asked, rungs = [], ladder.rungs
-    monkeypatch.setattr(ladder, "rungs", lambda problem: asked.append(problem) or rungs(problem))
+
+    def noted(problem):
+        asked.append(problem)
+        return rungs(problem)
+
+    monkeypatch.setattr(ladder, "rungs", noted)
     assert ladder.find("float4").problem == "gemm"
     assert (
         ladder.find("sum:vectorized").problem
