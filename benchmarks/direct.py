@@ -37,6 +37,21 @@ GRAPH_S = 5e-4  # of calls in a graph
 SLOWEST = 4  # times SGEMM, as predicted; slower routes are left out
 LARGEST = 2e11  # operations; of larger products, which are packed, no route is timed
 CHECKED = 3e10  # operations; larger products are not compared with float64
+# Further shapes of small k, whose products use other arithmetic.
+SHALLOW = [(4096, 4096, k, 1, "nn") for k in (24, 32, 48, 96)]
+SHALLOW += [
+    (256, 256, 32, 1, "nn"),
+    (512, 512, 96, 1, "tn"),
+    (1024, 1024, 24, 1, "nt"),
+    (2048, 2048, 48, 1, "tt"),
+    (8192, 8192, 64, 1, "nn"),
+    (64, 8192, 64, 1, "nn"),
+    (20000, 256, 96, 1, "nt"),
+    (1024, 512, 24, 16, "nn"),
+    (256, 256, 64, 64, "tn"),
+    (128, 128, 96, 200, "nn"),
+    (512, 64, 48, 64, "nn"),
+]
 SEEDS = (20, 21)  # of the shapes of `drawn`; those of the pages have another
 
 
@@ -44,7 +59,7 @@ def routes(gpu: Gpu) -> Iterator[Row]:
     """SGEMM, `fp16x3`, and each route: its index in `direct.routes`, µs, error."""
     launcher = Launcher(0)
     row(gpu, launcher, *SHAPES[0])  # the first graphs of a process are slower
-    for case in SHAPES:
+    for case in (*SHAPES, *SHALLOW):
         yield row(gpu, launcher, *case)
         gpu.release()
 
@@ -104,7 +119,7 @@ def bound(
     left = Stack(m, k, a.stride(-2), a.stride(-1), batch, steps[0]).operand()
     right = Stack(k, n, b.stride(-2), b.stride(-1), batch, steps[1]).transposed.operand()
     assert left is not None and right is not None
-    routes = direct.routes(SM90, (left.k_major, right.k_major))
+    routes = direct.routes(SM90, (left.k_major, right.k_major), k)
     rest = choice.tier, choice.fallback
     factors = Factor("a", left, *rest), Factor("b", right, *rest)
     route = None if index is None else routes[index]

@@ -11,18 +11,26 @@ import pytest
 
 from benchmarks import families
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS, DirectConfig
+from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K, MOST_ITEMS, DirectConfig
 from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import direct, program
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Case, Choice, choose
+from gemmlab.linalg.planning.tiers import (
+    DIRECT,
+    LEAST_DEPTH,
+    Case,
+    Choice,
+    choose,
+    direct_time,
+)
 from gemmlab.linalg.shapes import Stack
 from gemmlab.problems.rounding import sum_bound_u
 
 U = 2.0**-24
 TWO_GROUPS = DirectConfig(block_m=128, block_n=64)
 SMALL = DirectConfig(block_m=64, block_n=64)
+SHALLOW = (replace(SMALL, products=4, chain=8), replace(TWO_GROUPS, products=4, chain=8))
 SLICES = direct.SLICES
 
 
@@ -101,8 +109,8 @@ def test_every_family_keeps_the_contract(family: str) -> None:
     ("tile", "transposed", "swapped"),
     [
         (SMALL, (False, False), False),
-        (SMALL, (False, False), True),
-        (TWO_GROUPS, (False, True), False),
+        (SHALLOW[0], (False, False), True),
+        (SHALLOW[1], (False, True), False),
         (TWO_GROUPS, (True, False), True),
     ],
 )
@@ -228,7 +236,7 @@ def test_checks_find_nothing() -> None:
 
 def test_no_block_has_more_tiles_than_it_can_mark() -> None:
     """And all have as many as the others, or one less."""
-    route = next(x for x in direct.routes(SM90, (True, False)) if x.splits == 1)
+    route = next(x for x in direct.routes(SM90, (True, False), 64) if x.splits == 1)
     rows = Stack(1, 64, 64, 1).operand()
     assert rows is not None
     for tiles in (1, 100, 132, 133, 8000, 8317, 100_000):
@@ -264,7 +272,17 @@ def test_small_products_and_short_axes_are_not() -> None:
 
 
 def test_few_terms_are_added_in_float32() -> None:
-    """The bound of a sum of fewer terms is below what TF32 parts keep of each."""
-    case = replace(HOPPER, m=100_000, n=128)
-    assert choose(None, replace(case, k=LEAST_DEPTH)).tier == "tf32x3"
-    assert choose(None, replace(case, k=LEAST_DEPTH - 1)).tier == "ieee"
+    """The bound of a sum of fewer terms is below what tensor cores keep of each."""
+    assert direct_time(replace(HOPPER, m=100, n=100, k=LEAST_DEPTH)) < 1
+    assert direct_time(replace(HOPPER, m=100, n=100, k=LEAST_DEPTH - 1)) > 1
+
+
+def test_shallow_products_take_more_accurate_tiles() -> None:
+    """Each as soon as it is accurate enough, and none with more products than needed."""
+    for k in range(LEAST_DEPTH, 300):
+        found = [route.tile.config for route in direct.routes(SM90, (True, False), k)]
+        assert {config.products for config in found} == {3 if k >= LEAST_K[3, 32] else 4}
+        assert all(config.least_k <= k for config in found)
+        every = {tile.config for tile in SM90.direct if tile.config.products == found[0].products}
+        kept = {replace(config, a_major="k", b_major="mn") for config in found}
+        assert kept == {config for config in every if config.least_k <= k}

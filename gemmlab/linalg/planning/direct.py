@@ -21,7 +21,7 @@ from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.shapes import Operand
 
 SPLITS = (1, 2, 4)  # blocks of a cluster that share k; of more, too few fit at once
-SLICES = 0  # instead: slices of k
+SLICES = 0  # instead: slices of k, if it is deep enough
 _LEAST_CHUNKS = 4  # of a slice
 _ADDED = 32  # fours of C per block of `add_slices`
 
@@ -44,17 +44,45 @@ class Factors(NamedTuple):
     at_right: Address
 
 
+def tiles(arch: Architecture, k: Any) -> tuple[DirectTile, ...]:
+    """Those of the fewest products that are accurate at that depth."""
+    return _tiles(arch, _limit(arch, k))
+
+
+def _limit(arch: Architecture, k: Any) -> int:
+    """The least k with the same tiles."""
+    first, *others = _limits(arch)
+    return next((limit for limit in others[::-1] if k >= limit), first)
+
+
 @cache
-def routes(arch: Architecture, k_major: tuple[bool, bool]) -> tuple[Route, ...]:
+def _limits(arch: Architecture) -> list[int]:
+    return sorted({tile.config.least_k for tile in arch.direct})
+
+
+@cache
+def _tiles(arch: Architecture, limit: int) -> tuple[DirectTile, ...]:
+    accurate = [tile for tile in arch.direct if tile.config.least_k <= limit]
+    fewest = min(tile.config.products for tile in accurate)
+    return tuple(tile for tile in accurate if tile.config.products == fewest)
+
+
+def routes(arch: Architecture, k_major: tuple[bool, bool], k: Any) -> tuple[Route, ...]:
     """All routes of products whose rows of a, and columns of b, are contiguous or not."""
+    return _routes(arch, k_major, _limit(arch, k))
+
+
+@cache
+def _routes(arch: Architecture, k_major: tuple[bool, bool], limit: int) -> tuple[Route, ...]:
     found = []
-    for tile in arch.direct:
+    divisions = (*SPLITS, SLICES) if limit >= CHUNK * _LEAST_CHUNKS else SPLITS
+    for tile in _tiles(arch, limit):
         for swapped in (False, True):
             a_major, b_major = ("k" if x else "mn" for x in k_major[:: -1 if swapped else 1])
             config = replace(tile.config, a_major=a_major, b_major=b_major)
             if swapped and config.block_m == config.block_n:
                 continue  # the transposed product would be computed in the same way
-            found += [Route(replace(tile, config=config), x, swapped) for x in (*SPLITS, SLICES)]
+            found += [Route(replace(tile, config=config), x, swapped) for x in divisions]
     return tuple(found)
 
 
@@ -86,7 +114,7 @@ def seconds_of(
     """
     seconds = []
     chunks, elements = ceil_div(k, CHUNK), m * n * batch
-    for route in routes(arch, k_major):
+    for route in routes(arch, k_major, k):
         tile, splits, at_once = route.tile, route.splits, sms * route.tile.at_once
         tiles = tiles_of(m, n, batch, route)
         if splits == SLICES:
@@ -124,20 +152,20 @@ def least_seconds(
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
     """Seconds that every route takes, as predicted: as if tiles divided the work without a rest."""
-    fastest, end = _fastest(arch)
+    fastest, end = _fastest(arch, _limit(arch, k))
     computed = m * n * k * batch * (fastest / sms) + end
     return most(computed, moving(m, n, k, batch, arch))
 
 
 @cache
-def _fastest(arch: Architecture) -> tuple[float, float]:
+def _fastest(arch: Architecture, limit: int) -> tuple[float, float]:
     """The least seconds of a multiprocessor per multiply-add, and those after its last chunk."""
     each = (
         max(tile.busy, tile.latency / tile.at_once)
         / (tile.config.block_m * tile.config.block_n * CHUNK)
-        for tile in arch.direct
+        for tile in _tiles(arch, limit)
     )
-    return min(each), arch.direct_start + min(tile.ends for tile in arch.direct)
+    return min(each), arch.direct_start + min(tile.ends for tile in _tiles(arch, limit))
 
 
 def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:

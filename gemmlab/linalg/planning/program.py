@@ -262,7 +262,7 @@ class Job:
 
     @property
     def _routes_of_tier(self) -> tuple[direct.Route, ...]:
-        return direct.routes(self.choice.arch, self._majors)
+        return direct.routes(self.choice.arch, self._majors, self._product.k)
 
     def _route_index(self, sms: int) -> int:
         x, choice = self._product, self.choice

@@ -4,7 +4,7 @@
 |----------|---------------------------------------------------------|------------------------|
 | `fp16x3` | three float16 products on tensor cores, scaled by row   | capabilities 8.0, 9.0  |
 | `bf16x6` | six bfloat16 products on tensor cores, range of float32 | capabilities 8.0, 9.0  |
-| `tf32x3` | three TF32 products on tensor cores, nothing packed     | capability 9.0         |
+| `tf32x3` | three or four TF32 products on tensor cores, not packed | capability 9.0         |
 | `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
 
 By default (None) a product is as accurate as float32 arithmetic, and runs in what is predicted to
@@ -24,6 +24,7 @@ from typing import Any
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
+from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
 from gemmlab.linalg.planning import direct
 from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
@@ -42,9 +43,7 @@ MOST_LENGTH = 2**31 - 2**14
 # read them, and `bf16x6` computes 110 Tflop/s, so that 220 are as fast as one is repaired.
 TOLERATED = 256
 
-# A product of TF32 parts is up to 8 u off, and the tensor cores truncate sums: 19 u were measured
-# where few terms dominate. From this depth on, the bound of a float32 sum is wider.
-LEAST_DEPTH = 128
+LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
 _NARROW = 16  # rows or columns, for which cuBLAS has slower kernels

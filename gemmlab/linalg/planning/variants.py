@@ -42,11 +42,12 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
 
 
 def _direct_jobs(arch: Architecture) -> Iterator[Job]:
-    """A product for each route."""
-    for k_major in product((True, False), repeat=2):
-        for route in direct.routes(arch, k_major):
+    """A product for each route, at each depth from which on others are taken."""
+    depths = sorted({tile.config.least_k for tile in arch.direct})
+    for k, *k_major in product(depths, (True, False), (True, False)):
+        for route in direct.routes(arch, (k_major[0], k_major[1]), k):
             left, right = (
-                Factor(name, Operand(1, 1, major, 1), DIRECT, arch=arch)
+                Factor(name, Operand(1, k, major, k), DIRECT, arch=arch)
                 for name, major in zip("ab", k_major, strict=True)
             )
             yield Job(left, right, Stack(1, 1, 1, 1), Choice(DIRECT, "", arch=arch), route=route)

@@ -5,6 +5,8 @@ pays off where each element is used hundreds of times. Here a block copies float
 memory and splits each element into two TF32 parts, high + low, to within its last two bits.
 TF32 has the range of float32, so no scales are needed, and no pass over whole rows to find them.
 Three products form A·B ≈ high·low + low·high + high·high, in chains of 32 of k as in `mainloop`.
+The fewer terms a sum has, the smaller its error must be: if k is small, low·low is added, and
+chains are shorter (`LEAST_K`).
 
 Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 of k, it does this:
 
@@ -50,7 +52,7 @@ from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels.gemm.sm90 import tf32
 from gemmlab.kernels.gemm.sm90.config import WARPGROUP
-from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS
+from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS, STEP, DirectConfig
 from gemmlab.kernels.gemm.sm90.items import (
     Cursor,
     Items,
@@ -88,8 +90,9 @@ POINTERS = {
     "d": ("float32", "input"),
 }
 
-STEPS = CHUNK // tf32.MMA_K  # wgmma per chunk and product
-PRODUCTS = ((0, 1), (1, 0), (0, 0))  # of parts: small ones first
+STEPS = CHUNK // STEP  # wgmma per chunk and product
+# Of parts: small ones first. A configuration takes so many from the end.
+PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 INFINITY = 0x7F800000  # float32 bits
 SMALLEST = Uint32((LEAST << 24) - 1)  # as `note` notes it
 
@@ -129,6 +132,27 @@ def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
     flags[MOST_ITEMS, 0] = Uint8(1)  # something is condemned
 
 
+def in_pairs(values: list) -> Float32:
+    """The sum: first of pairs, then of pairs of sums."""
+    while len(values) > 1:
+        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
+def order_of(config: DirectConfig) -> list:
+    """The wgmma of a chunk in order: chain, parts of A and B, step, whether it goes on with a sum.
+
+    All of a chain, before the next one begins.
+    """
+    steps = STEPS // config.chains
+    return [
+        (i, *parts, i * steps + step, (x, step) > (0, 0))
+        for i in range(config.chains)
+        for x, parts in enumerate(PRODUCTS[-config.products :])
+        for step in range(steps)
+    ]
+
+
 @cute.jit
 def split_chunk_of_b(
     work: Work, least: cute.Tensor, stage: Int32, buffer: Int32, config: cutlass.Constexpr
@@ -158,7 +182,7 @@ def condemn_if_small(work: Work, least: cute.Tensor, at: tuple, config: cutlass.
 @cute.jit
 def prepare_next(
     sums: cute.Tensor,
-    chain: cute.Tensor,
+    chains: list,
     fragments: list,
     work: Work,
     cursor: Cursor,
@@ -183,7 +207,8 @@ def prepare_next(
         split_chunk_of_b(work, least, *ahead, config)
     warpgroup.wait_group(0)
     for i in cutlass.range_constexpr(cute.size(sums)):
-        sums[i] = chain[i] if begins else sums[i] + chain[i]
+        added = in_pairs([chain[i] for chain in chains])
+        sums[i] = added if begins else sums[i] + added
     tile = work.staged + wrapped(stage + 1, config.stages) * config.stage_words
     if left > 0:
         split_a(least, fragments, config.a_major, tile, work.spots)
@@ -237,10 +262,10 @@ def multiply_items(
     items, group = work.items, work.warp // 4
     own = mma.get_slice(group * WARPGROUP)
     rB = mma.make_fragment_B(own.partition_B(parts_of(work.parts, config)))
-    chain = cute.make_rmem_tensor(sums.layout, Float32)
-    shape = ((1, 2, 2), 1, STEPS)
+    chains = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(config.chains)]
+    shape, order = ((1, 2, 2), 1, STEPS), order_of(config)
     fragments = [cute.make_rmem_tensor(shape, TFloat32) for _ in range(PARTS)]
-    for registers in (sums, chain):
+    for registers in (sums, *chains):
         registers.fill(0.0)
     each = items.chunks[1] - items.chunks[0]
     count = cute.ceil_div(items.end - items.first, items.step)
@@ -251,7 +276,7 @@ def multiply_items(
         copy_next(cursor, items, work.shares, work.staged + i * config.stage_words, config)
     cute.arch.cp_async_wait_group(config.stages - 1)
     cute.arch.sync_warp()
-    begin, rest = (Int32(0), Int32(0), each), (sums, chain, fragments, work, cursor)
+    begin, rest = (Int32(0), Int32(0), each), (sums, chains, fragments, work, cursor)
     least = cute.make_rmem_tensor(1, Uint32)
     least.fill(0xFFFFFFFF)
     if total > 0:
@@ -271,13 +296,12 @@ def multiply_items(
                 else:
                     cute.arch.sync_threads()
                 warpgroup.fence()
-                for x in cutlass.range_constexpr(len(PRODUCTS)):
-                    part_a, part_b = PRODUCTS[x]
-                    for kk in cutlass.range_constexpr(STEPS):
-                        mma.set(warpgroup.Field.ACCUMULATE, x > 0 or kk > 0)
-                        rA = fragments[part_a][None, None, kk]
-                        part = rB[None, None, kk, buffer * PARTS + part_b]
-                        cute.gemm(mma, chain, rA, part, chain)
+                for i in cutlass.range_constexpr(len(order)):
+                    x, part_a, part_b, kk, goes_on = order[i]
+                    mma.set(warpgroup.Field.ACCUMULATE, goes_on)
+                    rA = fragments[part_a][None, None, kk]
+                    part = rB[None, None, kk, buffer * PARTS + part_b]
+                    cute.gemm(mma, chains[x], rA, part, chains[x])
                 warpgroup.commit_group()
                 if cutlass.const_expr(config.groups > 1):
                     pass_turn(group, config.groups)

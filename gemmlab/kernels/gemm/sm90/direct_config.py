@@ -8,7 +8,11 @@ from gemmlab.kernels.common import MAX_SMEM, require
 from gemmlab.kernels.gemm.sm90.config import MMA_M, WARPGROUP
 
 CHUNK = 32  # of k, which a warpgroup multiplies in one turn
+STEP = 8  # of k, which one wgmma multiplies
 MOST_ITEMS = 63  # tiles that a block computes one after the other
+# Products of parts, and k that a chain of sums covers -> the least k at which the accuracy contract
+# holds (`gemmlab docs fp16x3`).
+LEAST_K = {(3, 32): 192, (4, 16): 64, (4, 8): 32}
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class DirectConfig:
     block_n: int = 64
     stages: int = 3  # chunks of k that are copied ahead
     min_blocks: int = 1  # per multiprocessor; limits registers
+    products: int = 3  # of parts
+    chain: int = CHUNK  # of k, which tensor cores add up
 
     def __post_init__(self) -> None:
         for name in ("a_major", "b_major"):
@@ -30,6 +36,8 @@ class DirectConfig:
         require(self.block_n in (32, 64, 128), rule)
         rule = f"{self.jobs} pieces of B for {self.warps} warps"
         require(self.jobs in (self.warps, self.warps // 2), rule)
+        rule = f"{self.products} products in chains of {self.chain}, must be one of"
+        require((self.products, self.chain) in LEAST_K, f"{rule} {sorted(LEAST_K)}")
         require(self.stages > 1, f"stages = {self.stages}, must be at least 2")
         rule = f"{self.stages} stages take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
         require(self.smem_bytes <= MAX_SMEM, rule)
@@ -59,6 +67,15 @@ class DirectConfig:
     def jobs(self) -> int:
         """Pieces of a chunk of B: one for each warp, or for every second one."""
         return self.block_n // 16
+
+    @property
+    def least_k(self) -> int:
+        return LEAST_K[self.products, self.chain]
+
+    @property
+    def chains(self) -> int:
+        """Of a chunk."""
+        return CHUNK // self.chain
 
     @property
     def buffers(self) -> int:

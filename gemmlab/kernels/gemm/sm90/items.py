@@ -63,7 +63,7 @@ class Items(NamedTuple):
 class Cursor(NamedTuple):
     """How far a thread has come with its copies."""
 
-    at: cute.Tensor  # (2) item, chunk
+    at: cute.Tensor  # (3) item, chunk, and the chunk at which to `aim` again
     modes: cute.Tensor  # (2) how elements of A and B are copied
     last: cute.Tensor  # (2) of A and B, the last vector, from the warp's first one on
     addresses: cute.Tensor  # (2) of the thread's first elements
@@ -107,6 +107,9 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
     at, modes, last, addresses = cursor
     if at[0] < items.end:
         whole = at[1] < items.k // CHUNK
+        at[2] = items.chunks[1]
+        if whole:
+            at[2] = cutlass.min(items.k // CHUNK, items.chunks[1])
         for i in cutlass.range_constexpr(2):
             own, side = shares[i], side_of(items, at[0], i)
             matrix, k_major = side.matrix, is_k_major(i, config)
@@ -135,7 +138,7 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
 @cute.jit
 def cursor_of(items: Items, shares: tuple, config: cutlass.Constexpr) -> Cursor:
     """At the block's first item; at the end if there are no chunks."""
-    at, modes, last = (cute.make_rmem_tensor(2, Int32) for _ in range(3))
+    at, modes, last = (cute.make_rmem_tensor(size, Int32) for size in (3, 2, 2))
     cursor = Cursor(at, modes, last, cute.make_rmem_tensor(2, Int64))
     for numbers in cursor:
         numbers.fill(0)
@@ -172,11 +175,10 @@ def copy_next(
                         copy_singly(own, addresses[i], starts, (last[i], left), i, config)
             addresses[i] += own.advance
         at[1] += 1
-        ends = at[1] == items.chunks[1]
-        if ends:
-            at[0] += items.step
-            at[1] = items.chunks[0]
-        if ends or at[1] == items.k // CHUNK:
+        if at[1] == at[2]:
+            if at[1] == items.chunks[1]:
+                at[0] += items.step
+                at[1] = items.chunks[0]
             aim(cursor, items, shares, config)
     cute.arch.cp_async_commit_group()
 

@@ -63,6 +63,11 @@ def kept(value: Int32) -> Int32:
     return cute.arch.shuffle_sync_bfly(value, 0)
 
 
+def kept_distance(value: Int64) -> Int64:
+    """The same of 64 bits."""
+    return Int64(Uint32(kept(Int32(value)))) | Int64(kept(Int32(value >> 32))) << 32
+
+
 @cute.jit
 def kept_pointer(pointer: cute.Pointer) -> cute.Pointer:
     """A pointer to shared memory, aligned to 1024 bytes."""
@@ -86,7 +91,7 @@ def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
         spot, flip, half = line * ROWS + element, line // 2 * 8, 8
     first, start = warp * ROWS, warp * (ROWS * CHUNK)
     spots = start + spot + flip, start + spot + half - flip
-    own, step = (row, k), 4 * steps[0] * ld
+    own, step = (row, k), kept_distance(4 * steps[0] * ld)
     own = (*own, steps, step, kept(start + target), target_step)
     own = (*own, line, element, 4 * ld, spots)
     return Share((first, Int32(0)), ROWS, advance, *own, Boolean(True))
@@ -107,7 +112,7 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
         depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
         spot = line * (32 if config.transposes_k else 128) + element
     # The lanes' fours lie side by side.
-    own, step = (along, depth), 4 * (steps[0] * ld + steps[1])
+    own, step = (along, depth), kept_distance(4 * (steps[0] * ld + steps[1]))
     own = (*own, steps, step, kept(start + lane * 4), 128)
     own = (*own, line, element, 4 * ld, (start + spot,))
     return Share(corner_of(job, config.b_major), vectors, advance, *own, active)
@@ -169,6 +174,14 @@ def large_part(value: Float32) -> Float32:
     """A number rounded to TF32's 11 bits."""
     bits = (Uint32(value.bitcast(Int32)) + 0x1000) & Uint32(0xFFFFE000)
     return bits.bitcast(Float32)
+
+
+@cute.jit
+def divisible(value: Float32) -> Float32:
+    """The number, or the next one away from zero if it is odd: two parts hold it."""
+    # Adds one to the last place. Unlike integer arithmetic, it keeps infinities and NaNs.
+    above = value + value * Float32(2.0**-24 + 2.0**-34)
+    return (Uint32(above.bitcast(Int32)) & Uint32(0xFFFFFFFE)).bitcast(Float32)
 
 
 @cute.jit
@@ -291,6 +304,8 @@ def store_parts(
     for e in cutlass.range_constexpr(4):
         value = elements[order[e]]
         note(least, value)
+        if cutlass.const_expr(config.products > 3):
+            value = divisible(value)
         high[e] = large_part(value)
         low[e] = value - high[e]
     for part in cutlass.range_constexpr(PARTS):

@@ -8,8 +8,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from cutlass.cute.nvgpu.warpgroup import mma as dsl
 
 from gemmlab.kernels.gemm.sm90.config import MMA_M
-
-MMA_K = 8
+from gemmlab.kernels.gemm.sm90.direct_config import STEP
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class WarpgroupTf32Op(dsl.MmaOp):
 
     def __init__(self, n: int) -> None:
         k_major, source = OperandMajorMode.K, warpgroup.OperandSource.RMEM
-        super().__init__(TFloat32, TFloat32, Float32, (MMA_M, n, MMA_K), source, k_major, k_major)
+        super().__init__(TFloat32, TFloat32, Float32, (MMA_M, n, STEP), source, k_major, k_major)
 
     def _make_trait(self, *, loc: Any = None, ip: Any = None, **_: Any) -> dsl.MmaTraits:
         shape = dsl._pack_shape(self.shape_mnk, loc=loc, ip=ip)
