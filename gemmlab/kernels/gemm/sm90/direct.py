@@ -5,8 +5,7 @@ pays off where each element is used hundreds of times. Here a block copies float
 memory and splits each element into two TF32 parts, high + low, to within its last two bits.
 TF32 has the range of float32, so no scales are needed, and no pass over whole rows to find them.
 Three products form A·B ≈ high·low + low·high + high·high, in chains of 32 of k as in `mainloop`.
-The fewer terms a sum has, the smaller its error must be: if k is small, low·low is added, and
-chains are shorter (`LEAST_K`).
+If k is small, low·low is added, and chains are shorter (`LEAST_K`).
 
 Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 of k, it does this:
 
@@ -36,10 +35,9 @@ once, which wgmma expects in four threads; B's parts follow that order (`transpo
 k may be divided among the blocks of a cluster, which add up their sums in order, and in slices,
 which `add_slices` adds up. So every run has the same bits.
 
-**Right for every input.** A warp's sums are not stored, and their tile is computed again in float32
-by the same block, when it has done all others, if an element is below 2^-101 but not 0, since its
-parts lose bits, or if a sum is infinite or NaN: an element is, or rounding to TF32 has overflowed,
-or the sum has.
+**Right for every input.** If an element is below 2^-101 but not 0, its parts lose bits. If a sum is
+infinite or NaN, an element is, or rounding to TF32 has overflowed, or the sum has. Such a tile is
+not stored: when the block has done all others, it computes this one again in float32.
 
 Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
