@@ -83,7 +83,7 @@ def product_library(product: Product) -> Library:
     name = f"{disk_cache.name_of(['product', *_build_inputs(), repr(product)])}.o"
     image = disk_cache.load(name)
     if image is None:
-        image = build(product.text, thoroughly=True)
+        image = build(product.text, OPTIMIZED)
         disk_cache.save(name, image)
     return Library(image, ["multiply"])
 
