@@ -228,12 +228,11 @@ def test_what_does_not_apply_to_a_rung_or_a_file_is_refused(gemmlab, words, mess
 @pytest.mark.slow
 def test_a_bench_names_the_settings_in_its_command():
     problem = problems.find("gemm")
-    names, changes = ("float4", "float4-64"), {"block_m": "128", "block_n": "128", "block_k": "8"}
-    changes |= {"thread_m": "8", "thread_n": "8"}
+    names, changes = ("naive", "uncoalesced"), {"block_m": "16", "block_n": "16"}
     rungs = [configured(ladder.find(name), changes) for name in names]
     plan = BenchPlan(problem, rungs, [dict.fromkeys("mnk", 64)], "normal", 0, ())
     job, _ = plan.job(plan.shapes[0], Protocol(), "sm_90a")
-    assert "--set block_m=128 --set block_n=128" in job.command
+    assert "--set block_m=16 --set block_n=16" in job.command
     assert [kernel.name for kernel in job.kernels] == [ladder.label(rung) for rung in rungs]
 
 

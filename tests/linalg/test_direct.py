@@ -30,7 +30,11 @@ from gemmlab.problems.rounding import sum_bound_u
 U = 2.0**-24
 TWO_GROUPS = DirectConfig(block_m=128, block_n=64)
 SMALL = DirectConfig(block_m=64, block_n=64)
-SHALLOW = (replace(SMALL, products=4, chain=8), replace(TWO_GROUPS, products=4, chain=8))
+# The least and the largest tile of those for shallow products.
+SHALLOW = (
+    DirectConfig(block_m=64, block_n=32, min_blocks=3, products=4, chain=8),
+    DirectConfig(block_m=128, block_n=128, products=4, chain=16),
+)
 SLICES = direct.SLICES
 
 
@@ -119,7 +123,7 @@ def test_every_layout(tile: DirectConfig, transposed: tuple[bool, bool], swapped
     """Rows at addresses that no 128-bit copy may use, and rows at which they may.
 
     A kernel takes seven seconds to compile: these four have each pair of layouts once, and each
-    layout of an operand with each number of warpgroups.
+    layout of an operand with each number of warpgroups. Other tests use the same four.
     """
     for m, n, k in ((67, 45, 71), (68, 132, 96)):
         a, b = families.FAMILIES["normal"](np.random.default_rng(m), m, n, k)
@@ -162,7 +166,9 @@ def test_what_is_added_may_have_any_strides(splits: int) -> None:
         added = np.lib.stride_tricks.as_strided(source, (70, 66), steps) if d else 3.0
         given = d and (d, source)
         for swapped in (False, True):
-            rest: dict[str, Any] = {"added": given, "swapped": swapped, "sms": 9}
+            # The kernel of `test_every_layout` that reads swapped operands of these layouts.
+            tile = SHALLOW[0] if swapped else SMALL
+            rest: dict[str, Any] = {"added": given, "swapped": swapped, "tile": tile, "sms": 9}
             (c,) = run(a[None], b, splits, alpha=2.0, beta=-1.0, **rest)
             exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
             assert (np.abs(c - (2 * exact - added)) <= 4 * U * (2 * size + np.abs(added))).all()
@@ -230,7 +236,7 @@ def test_checks_find_nothing() -> None:
     races: dict[str, Any] = {"check": ("races", "global-races", "barriers", "warps")}
     for family in ("normal", "one wide row"):
         a, b = families.FAMILIES[family](np.random.default_rng(1), 70, 66, 330)
-        (c,) = run(a[None], b, 2, tile=TWO_GROUPS, transposed=(False, True), **races)
+        (c,) = run(a[None], b, 2, tile=SHALLOW[1], transposed=(False, True), **races)
         check(c, a, b, sum_bound_u(330))
 
 

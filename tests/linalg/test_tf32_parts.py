@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from math import ceil, log2
+from typing import Any
 
 import numpy as np
 import pytest
+from test_direct import SHALLOW as TILES
 from test_direct import U, run
 
 from benchmarks import families
@@ -43,11 +45,14 @@ def cut(x: np.ndarray) -> np.ndarray:
     return widen(x.view(np.uint32), "tf32")
 
 
-def documented(a: np.ndarray, b: np.ndarray, products: int, chain: int) -> np.ndarray:
-    """Sums along the first axis of a · b, which broadcast, for a K-major A."""
+def documented(
+    a: np.ndarray, b: np.ndarray, products: int, chain: int, k_major: bool = True
+) -> np.ndarray:
+    """Sums along the first axis of a · b, which broadcast; `k_major`: the layout of A."""
     depth = -(-len(a) // CHUNK) * CHUNK
-    # A step takes the first two, or the last two, of each four of 16 of k.
-    order = np.arange(depth).reshape(-1, 4, 2, 2).transpose(0, 2, 1, 3).ravel()
+    order = np.arange(depth)
+    if k_major:  # a step takes the first two, or the last two, of each four of 16 of k
+        order = order.reshape(-1, 4, 2, 2).transpose(0, 2, 1, 3).ravel()
     left, right = (
         parts_of(np.pad(x, ((0, depth - len(x)), *[(0, 0)] * (x.ndim - 1)))[order])
         for x in (a, b if products == 3 else even(b))
@@ -139,23 +144,26 @@ def test_less_is_not_enough(products: int, chain: int, k: int) -> None:
     assert max(error_u(name, 5000, k, products, chain) for name in NAMES) > sum_bound_u(k)
 
 
-@pytest.mark.parametrize("kind", SHALLOW)
+@pytest.mark.parametrize(("config", "k_major"), [(TILES[0], False), (TILES[1], True)])
 @pytest.mark.slow
-def test_the_kernel_computes_what_is_documented(kind: tuple[int, int]) -> None:
-    """Also of infinities and NaNs, which lie where they do in float32."""
-    config: DirectConfig = min(
-        (tile.config for tile in SM90.direct if (tile.config.products, tile.config.chain) == kind),
-        key=lambda config: config.block_m * config.block_n,
-    )
+def test_the_kernel_computes_what_is_documented(config: DirectConfig, k_major: bool) -> None:
+    """Also of infinities and NaNs, which lie where they do in float32.
+
+    The layouts are those for which `test_direct.test_every_layout` compiles the same tile.
+    """
+    assert config in [tile.config for tile in SM90.direct]
+    kind = config.products, config.chain
+    how: dict[str, Any] = {"tile": config, "swapped": not k_major, "transposed": (False, k_major)}
     for k in (LEAST_K[kind], 75):
         pairs = [vectors(name, 6, k) for name in ("signed 3", "more 14", "less 22", "one-hot")]
         a, b = (np.hstack(x) for x in zip(*pairs, strict=True))
-        (c,) = run(a.T[None], b, tile=config, check=("races", "warps"))
-        assert np.array_equal(c, documented(a[:, :, None], b[:, None], *kind))
+        (c,) = run(a.T[None], b, check=("races", "warps"), **how)
+        left, right = (a[:, :, None], b[:, None]) if k_major else (b[:, None], a[:, :, None])
+        assert np.array_equal(c, documented(left, right, *kind, k_major))
         a.view(np.uint32)[3, :2], b.view(np.uint32)[5, 7] = (0x7FFFFFFF, 0xFFFFFFFF), 0x7F800000
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(a.T.astype(float) @ b.astype(float))
-        assert np.array_equal(np.isfinite(run(a.T[None], b, tile=config)[0]), finite)
+        assert np.array_equal(np.isfinite(run(a.T[None], b, **how)[0]), finite)
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)

@@ -244,7 +244,7 @@ def test_show_lint_of_a_loop_without_ffmas_has_no_bound(capsys):
     "options", [["--lint"], ["--sass", "--lint", "--arch", "sm_80"], ["--entry", "f"]]
 )
 def test_show_lint_refuses(capsys, options):
-    assert shown("float4", *options) == 2
+    assert shown("naive", *options) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
