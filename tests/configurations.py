@@ -2,6 +2,7 @@
 
 import math
 
+from gemmlab.kernels.gemm.sm90.config import TileConfig
 from gemmlab.kernels.rung import Rung
 from gemmlab.kernels.settings import candidates, configured
 
@@ -20,7 +21,7 @@ def quickest(rung: Rung) -> Rung:
 def narrowest(rung: Rung) -> Rung:
     """With the least tile, of rungs that take several launches: most compile in a third of the
     time."""
-    if hasattr(rung.config, "scheme"):  # tunes larger tiles only
+    if isinstance(rung.config, TileConfig):  # its choices for tuning are larger
         return configured(rung, {"block_m": "64", "block_n": "64"})
     sizes = {
         name: str(min(rung.choices[name]))
