@@ -218,7 +218,7 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(calls, "_seen", {})
     monkeypatch.setattr(first_calls, "_paths", {})
     monkeypatch.setattr(kinds, "_kinds", {})
-    monkeypatch.setattr(recent._recent, "repeats", {})
+    monkeypatch.setattr(recent, "_recent", recent._Recent())
     monkeypatch.setattr(gpus, "gpu", lambda device: fake)
     monkeypatch.setattr(products, "TensorCoreRun", TensorCoreRun)
     monkeypatch.setattr(products, "SgemmRun", SgemmRun)
