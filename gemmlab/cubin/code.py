@@ -104,7 +104,16 @@ class Code:
 
     def inside(self, block: Block) -> list[Instruction]:
         """Return the block's instructions without padding."""
-        return [x for x in self.instructions[block.first : block.last] if x.root != "NOP"]
+        return self._bodies[block.first]
+
+    @cached_property
+    def _bodies(self) -> dict[int, list[Instruction]]:
+        return {
+            block.first: [
+                x for x in self.instructions[block.first : block.last] if x.root != "NOP"
+            ]
+            for block in self.blocks
+        }
 
 
 def read(text: str) -> Code:

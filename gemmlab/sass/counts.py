@@ -3,7 +3,7 @@
 The emulator counts blocks of PTX, and ptxas records the PTX line of each machine instruction. Every
 instruction therefore votes on the count of its machine block. Instructions that ptxas cannot move
 are the most reliable: the branch at the block's end, then memory accesses and barriers. Arithmetic
-may have been hoisted out of a loop or above a branch. `flow.closest_flow` finds the thread counts
+may have been hoisted out of a loop or above a branch. `flow.Graph` finds the thread counts
 closest to the votes in which every block is entered as often as it is left.
 """
 
@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from gemmlab.cubin.code import ENDLESS, Block, Code, Instruction
+from gemmlab.emulator.program import Program
 from gemmlab.ptx.opcodes import FLOPS, is_arithmetic
-from gemmlab.sass.flow import Estimate, closest_flow
-from gemmlab.sass.lines import Executed, Lines, PtxLine
+from gemmlab.sass.flow import Estimate, Graph
+from gemmlab.sass.lines import Executed, Lines, PtxLine, kinds_of_lines
 from gemmlab.sass.regions import Region, Regions
 from gemmlab.sass.warps import warps
 
@@ -45,27 +46,24 @@ class Counted:
     taken: tuple[int, ...]  # threads that took the branch at the block's end
 
 
-def prepare_counts(code: Code) -> None:
+def prepare_counts(code: Code, program: Program) -> None:
     """Find what all counts of a kernel use, before processes share the counting."""
-    _places(code)
+    kinds_of_lines(program)
+    _Ballot.of(code)
     Regions.find(code)
 
 
 def count(code: Code, lines: Lines, launched: Executed) -> Counted:
     """Return the counts of each block of `code`. launched: the warps and threads launched."""
-    places = _places(code)
-    votes = [
-        Votes() if _is_slow_path(code, block) else _votes(code, block, lines, places)
-        for block in code.blocks
-    ]
+    ballot = _Ballot.of(code)
+    votes = [_votes(voters, lines) for voters in ballot.voters]
     estimates = _estimates(code, votes)
-    estimates = _distribute_duplicates(votes, estimates, lines, places)
-    edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
-    threads, edge_threads = closest_flow(estimates, edges, launched.threads)
-    rolled = _unrolled(code, lines, places, threads)
+    estimates = _distribute_duplicates(votes, estimates, lines, ballot.places)
+    threads, edge_threads = ballot.graph.closest(estimates, launched.threads)
+    rolled = _unrolled(code, lines, ballot.places, threads)
     if rolled:
         estimates = [rolled.get(i, estimate) for i, estimate in enumerate(estimates)]
-        threads, edge_threads = closest_flow(estimates, edges, launched.threads)
+        threads, edge_threads = ballot.graph.closest(estimates, launched.threads)
     all_votes = [one.fixed + one.movable for one in votes]
     blocks = tuple(
         map(Executed, warps(code, lines, all_votes, threads, edge_threads, launched), threads)
@@ -107,40 +105,84 @@ class Votes:
     movable: Counter[Executed] = field(default_factory=Counter)
 
 
-Places = Mapping[tuple[int | None, str], Counter[int]]  # (line, kind) -> copies in each block
+Place = tuple[int, str]  # PTX line, or 0 if unknown, and what an instruction is there
 
 
-@lru_cache(maxsize=8)
-def _places(code: Code) -> Places:
-    places: dict[tuple[int | None, str], Counter[int]] = defaultdict(Counter)
-    for i, block in enumerate(code.blocks):
-        for one in code.inside(block):
-            kind = "branch" if one.root in ("BRA", "EXIT") and one.conditional else one.root
-            places[one.line, kind][i] += 1
-    return places
+@dataclass(frozen=True)
+class _Voters:
+    """The instructions of a block that vote.
+
+    number: PTX line and weight -> how many vote. alone: places that no other block has, and the
+    copies here.
+    """
+
+    number: Counter[tuple[int, int]] = field(default_factory=Counter)
+    alone: list[tuple[Place, int]] = field(default_factory=list)
 
 
-def _votes(code: Code, block: Block, lines: Lines, places: Places) -> Votes:
-    votes, copies = Votes(), _copies(code, block, lines, places)
+@dataclass(frozen=True)
+class _Ballot:
+    """What all counts of a kernel use. places: the copies in each block. voters: of each block."""
+
+    places: Mapping[Place, Counter[int]]
+    voters: Sequence[_Voters]
+    graph: Graph
+
+    @classmethod
+    @lru_cache(maxsize=8)
+    def of(cls, code: Code) -> _Ballot:
+        places: dict[Place, Counter[int]] = {}
+        for i, block in enumerate(code.blocks):
+            for one in code.inside(block):
+                kind = "branch" if one.root in ("BRA", "EXIT") and one.conditional else one.root
+                places.setdefault((one.line or 0, kind), Counter())[i] += 1
+        voters = [
+            _Voters() if _is_slow_path(code, block) else _voters(code, block, places)
+            for block in code.blocks
+        ]
+        edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
+        return cls(places, voters, Graph(edges))
+
+
+def _voters(code: Code, block: Block, places: Mapping[Place, Counter[int]]) -> _Voters:
+    found, alone = _Voters(), dict[Place, int]()
     for one in code.inside(block):
-        line = lines.get(one.line or 0)
+        number, root = one.line or 0, one.root
+        if root in ("BRA", "EXIT", "BRX"):
+            # Many paths end at a ret, and ptxas duplicates it for each of them.
+            if one.conditional and len(places.get((number, "branch"), ())) == 1:
+                found.number[number, BRANCH] += 1
+            continue
+        copies = places[number, root]
+        if len(copies) == 1 and root in FIXED_ROOTS | SIMPLE_ROOTS:
+            alone[number, root] = copies.total()
+        if not one.guard and root not in ("BSSY", "BSYNC", "RET", "CALL"):
+            is_fixed = len(copies) == 1 and root in FIXED_ROOTS
+            found.number[number, FIXED if is_fixed else MOVABLE] += 1
+    found.alone.extend(alone.items())
+    return found
+
+
+def _votes(voters: _Voters, lines: Lines) -> Votes:
+    votes, copies = Votes(), _copies(voters, lines)
+    for (number, weight), times in voters.number.items():
+        line = lines.get(number)
         if line is None:
             continue
-        executed = line.executed // copies.get(line.block, 1)
-        if one.root in ("BRA", "EXIT", "BRX"):
-            # Many paths end at a ret, and ptxas duplicates it for each of them.
-            if one.conditional and line.branch and len(places[one.line, "branch"]) == 1:
-                votes.fixed[executed] += BRANCH
-        elif not one.guard and one.root not in ("BSSY", "BSYNC", "RET", "CALL"):
-            alone = len(places[one.line, one.root]) == 1
-            if one.root in FIXED_ROOTS and alone and line.clear:
-                votes.fixed[executed] += FIXED
-            else:
-                votes.movable[executed] += MOVABLE
+        executed = line.executed
+        if line.block in copies:
+            executed //= copies[line.block]
+        if weight == BRANCH:
+            if line.branch:
+                votes.fixed[executed] += times * BRANCH
+        elif weight == FIXED and line.clear:
+            votes.fixed[executed] += times * FIXED
+        else:
+            votes.movable[executed] += times * MOVABLE
     return votes
 
 
-def _copies(code: Code, block: Block, lines: Lines, places: Places) -> dict[int, int]:
+def _copies(voters: _Voters, lines: Lines) -> dict[int, int]:
     """Return how many copies of each PTX block this machine block holds, for PTX blocks that only
     occur here, as in unrolled loops.
 
@@ -148,10 +190,10 @@ def _copies(code: Code, block: Block, lines: Lines, places: Places) -> dict[int,
     all.
     """
     of_block: dict[int, list[int]] = defaultdict(list)
-    for number, root in {(one.line, one.root) for one in code.inside(block)}:
-        line, copies = lines.get(number or 0), places[number, root]
-        if line and _is_one_to_one(root, line) and len(copies) == 1:
-            of_block[line.block].append(copies.total())
+    for (number, root), copies in voters.alone:
+        line = lines.get(number)
+        if line and _is_one_to_one(root, line):
+            of_block[line.block].append(copies)
     return {number: min(counts) for number, counts in of_block.items() if len(counts) > 1}
 
 
@@ -197,16 +239,21 @@ def _estimates(code: Code, votes: Sequence[Votes]) -> list[Estimate]:
 
 
 def _distribute_duplicates(
-    votes: Sequence[Votes], estimates: Sequence[Estimate], lines: Lines, places: Places
+    votes: Sequence[Votes],
+    estimates: Sequence[Estimate],
+    lines: Lines,
+    places: Mapping[Place, Counter[int]],
 ) -> list[Estimate]:
     """Distribute the count of a line that ptxas duplicated into several blocks. If only one of
     them has no fixed votes, it gets the remainder; an example is a loop with its first iteration
     peeled."""
     shared = list(estimates)
     for (number, kind), copies in places.items():
-        line = lines.get(number or 0)
+        if len(copies) < 2:
+            continue
+        line = lines.get(number)
         unknown = [i for i in copies if not votes[i].fixed]
-        if line is None or len(copies) < 2 or len(unknown) > 1 or not unknown:
+        if line is None or len(unknown) != 1:
             continue
         if line.branch if kind == "branch" else kind in FIXED_ROOTS and line.clear:
             others = sum(copies[i] * estimates[i].times for i in copies if i != unknown[0])
@@ -216,7 +263,7 @@ def _distribute_duplicates(
 
 
 def _unrolled(
-    code: Code, lines: Lines, places: Places, threads: Sequence[int]
+    code: Code, lines: Lines, places: Mapping[Place, Counter[int]], threads: Sequence[int]
 ) -> dict[int, Estimate]:
     """Return estimates for unrolled loops, which have regions with several copies of the body.
 
@@ -227,7 +274,7 @@ def _unrolled(
     candidates = [
         (line, places_of_line)
         for (number, root), places_of_line in places.items()
-        if (line := lines.get(number or 0)) is not None and _is_one_to_one(root, line)
+        if (line := lines.get(number)) is not None and _is_one_to_one(root, line)
     ]
     # First the lines that run in every iteration: others may have become predicated ones.
     candidates.sort(key=lambda candidate: -candidate[0].executed.threads)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 UNLIMITED = 1 << 62
@@ -23,60 +23,76 @@ class Estimate(NamedTuple):
     weight: int
 
 
-def closest_flow(
-    estimates: Sequence[Estimate],
-    edges: Sequence[Sequence[tuple[int, int]]],
-    entering: int,
-) -> tuple[list[int], list[list[int]]]:
-    """Return the counts of blocks and of the edges out of each. `entering`: the count entering
-    block 0.
+class Graph:
+    """A control-flow graph. edges: for each block its (target, cost per unit); target -1 leaves the
+    graph."""
 
-    edges: for each block its (target, cost per unit); target -1 leaves the graph.
-    """
-    blocks = len(estimates)
-    leave, source, sink = 2 * blocks, 2 * blocks + 1, 2 * blocks + 2
-    network = _Network(2 * blocks + 3)
-    more, less, edge_arcs = [], [], list[list[int]]()
-    for block, (count, weight) in enumerate(estimates):
-        into, out = 2 * block, 2 * block + 1
-        more.append(network.arc(into, out, UNLIMITED, weight))
-        less.append(network.arc(out, into, count, weight))
-        # The estimate is an initial flow, which drains at `into` and is supplied at `out`.
-        network.arc(source, out, count, 0)
-        network.arc(into, sink, count, 0)
-        targets = (leave if target < 0 else 2 * target for target, _ in edges[block])
-        costs = (cost for _, cost in edges[block])
-        edge_arcs.append(
-            [network.arc(out, to, UNLIMITED, cost) for to, cost in zip(targets, costs, strict=True)]
-        )
-    network.arc(source, 0, entering, 0)
-    network.arc(leave, sink, entering, 0)
-    network.send(source, sink)
-    counts = [
-        estimate.times + network.flow(up) - network.flow(down)
-        for estimate, up, down in zip(estimates, more, less, strict=True)
-    ]
-    return counts, [[network.flow(arc) for arc in arcs] for arcs in edge_arcs]
+    def __init__(self, edges: Sequence[Sequence[tuple[int, int]]]) -> None:
+        leave, source, sink = 2 * len(edges), 2 * len(edges) + 1, 2 * len(edges) + 2
+        nodes = 2 * len(edges) + 3
+        self._source, self._sink, self._network = source, sink, _Network([[] for _ in range(nodes)])
+        arc = self._network.arc
+        self._blocks: list[_Arcs] = []
+        for block, targets in enumerate(edges):
+            into, out = 2 * block, 2 * block + 1
+            more, less = arc(into, out, 0), arc(out, into, 0)
+            # The estimate is an initial flow, which drains at `into` and is supplied at `out`.
+            supply, drain = arc(source, out, 0), arc(into, sink, 0)
+            further = [arc(out, leave if to < 0 else 2 * to, cost) for to, cost in targets]
+            self._blocks.append(_Arcs(more, less, supply, drain, further))
+        self._enter, self._leave = arc(source, 0, 0), arc(leave, sink, 0)
+
+    def closest(
+        self, estimates: Sequence[Estimate], entering: int
+    ) -> tuple[list[int], list[list[int]]]:
+        """Return the counts of blocks and of the edges out of each. entering: the count that enters
+        block 0."""
+        known = self._network
+        room, cost = [0] * len(known.to), [*known.cost]
+        network = replace(known, room=room, cost=cost)
+        for (count, weight), arcs in zip(estimates, self._blocks, strict=True):
+            for arc in (arcs.more, arcs.less):
+                cost[arc], cost[arc ^ 1] = weight, -weight
+            room[arcs.more] = UNLIMITED
+            room[arcs.less] = room[arcs.supply] = room[arcs.drain] = count
+            for arc in arcs.further:
+                room[arc] = UNLIMITED
+        room[self._enter] = room[self._leave] = entering
+        network.send(self._source, self._sink)
+        counts = [
+            estimate.times + network.flow(arcs.more) - network.flow(arcs.less)
+            for estimate, arcs in zip(estimates, self._blocks, strict=True)
+        ]
+        return counts, [[network.flow(arc) for arc in arcs.further] for arcs in self._blocks]
+
+
+class _Arcs(NamedTuple):
+    """The arcs of a block: for a count above and below its estimate, for its supply and drain, and
+    along its edges."""
+
+    more: int
+    less: int
+    supply: int
+    drain: int
+    further: list[int]
 
 
 @dataclass
 class _Network:
-    """Arcs in pairs: arc i, and its residual arc i ^ 1."""
+    """Arcs in pairs: arc i, and its residual arc i ^ 1. out: the arcs out of each node."""
 
-    nodes: int
+    out: list[list[int]]
     to: list[int] = field(default_factory=list)
     room: list[int] = field(default_factory=list)
     cost: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.out: list[list[int]] = [[] for _ in range(self.nodes)]
-
-    def arc(self, a: int, b: int, capacity: int, cost: int) -> int:
+    def arc(self, a: int, b: int, cost: int) -> int:
+        """Add an arc that has no room yet."""
         number = len(self.to)
-        for start, end, room, price in ((a, b, capacity, cost), (b, a, 0, -cost)):
+        for start, end, price in ((a, b, cost), (b, a, -cost)):
             self.out[start].append(len(self.to))
             self.to.append(end)
-            self.room.append(room)
+            self.room.append(0)
             self.cost.append(price)
         return number
 
@@ -85,14 +101,15 @@ class _Network:
 
     def send(self, source: int, sink: int) -> None:
         """Send as much flow as capacity permits, each unit along a cheapest path."""
-        potential = [0] * self.nodes
+        potential = [0] * len(self.out)
         while True:
             distance, through = self._search(source, sink, potential)
             if sink not in distance:
                 return
             far = distance[sink]
-            for node in range(self.nodes):
-                potential[node] += min(distance.get(node, far), far)
+            # A potential of all nodes that are farther than the sink makes no difference.
+            for node, near in distance.items():
+                potential[node] += min(0, near - far)
             path, node = [], sink
             while node != source:
                 path.append(through[node])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gemmlab.emulator import Run
+from gemmlab.emulator.program import Program
 
 
 class Executed(NamedTuple):
@@ -43,26 +44,52 @@ class PtxLine(NamedTuple):
 Lines = Mapping[int, PtxLine]  # by line number
 
 
+class _Kind(NamedTuple):
+    """An opcode on a line: its counts if it is never executed, and the basic block and the first
+    instruction of each of its places."""
+
+    never: PtxLine
+    places: list[tuple[int, int]]
+
+
+@lru_cache(maxsize=8)
+def kinds_of_lines(program: Program) -> dict[int, list[_Kind]]:
+    """Return the opcodes on each line of PTX. This does not depend on what a launch executes."""
+    code, found = program.function.instructions, dict[int, dict[tuple[str, ...], _Kind]]()
+    for number, index in program.kinds:
+        one = code[index]
+        opcode, is_guarded = one.opcode, one.guard is not None
+        is_branch = opcode[0] == "brx" or (opcode[0] == "bra" and is_guarded)
+        never = PtxLine(branch=is_branch, guarded=is_guarded, block=number, root=opcode[0])
+        of_line = found.setdefault(one.line, {})
+        before = of_line[opcode].places if opcode in of_line else []
+        of_line[opcode] = _Kind(never, [*before, (number, index)])
+    return {line: [*kinds.values()] for line, kinds in found.items()}
+
+
 def ptx_lines(run: Run) -> dict[int, PtxLine]:
     """Return the counts by line of the PTX text."""
-    code, tally = run.program.function.instructions, run.tally
-    found: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
+    tally = run.tally
     counts = [*map(Executed, tally.warps.tolist(), tally.lanes.tolist())]
     divergent, guarded_off = tally.divergent.tolist(), tally.guarded_off.tolist()
-    for number, index in run.program.kinds:
-        one = code[index]
-        opcode, is_guarded, of_line = one.opcode, one.guard is not None, found[one.line]
+
+    def counted(kind: _Kind) -> PtxLine:
+        (number, index), *others = kind.places
         executed, split, off = counts[number], divergent[index], guarded_off[index]
-        old = of_line.get(opcode)
-        if old is not None:
+        for number, index in others:
             executed, split, off = (
-                old.executed + executed,
-                old.divergent + split,
-                old.guarded_off + off,
+                executed + counts[number],
+                split + divergent[index],
+                off + guarded_off[index],
             )
-        is_branch = opcode[0] == "brx" or (opcode[0] == "bra" and is_guarded)
-        of_line[opcode] = PtxLine(executed, is_branch, split, off, is_guarded, number, opcode[0])
-    return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
+        if executed == kind.never.executed:
+            return kind.never
+        _, branch, _, _, guarded, block, root, _ = kind.never
+        return PtxLine(executed, branch, split, off, guarded, block, root)
+
+    return {
+        line: _of_line([*map(counted, kinds)]) for line, kinds in kinds_of_lines(run.program).items()
+    }
 
 
 def _of_line(kinds: Sequence[PtxLine]) -> PtxLine:

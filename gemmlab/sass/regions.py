@@ -39,9 +39,10 @@ class Regions:
                     before[target].append(i)
         ends = {i for i, targets in enumerate(after) if LEAVE in targets or not targets}
         within = [[target for target in targets if target != LEAVE] for targets in after]
-        earlier, later = _on_every_path(before, {0}), _on_every_path(within, ends)
-        loops = [*natural_loops(code)]
         everything = range(len(after))
+        earlier = _on_every_path(before, {0}, everything)
+        later = _on_every_path(within, ends, everything[::-1])
+        loops = [*natural_loops(code)]
         around = [frozenset(n for n, loop in enumerate(loops) if i in loop) for i in everything]
         alike: dict[frozenset[int], list[int]] = {}
         for i, own in enumerate(around):
@@ -67,15 +68,22 @@ class Regions:
         return max(outside, key=lambda i: self._dominators[i].bit_count(), default=None)
 
 
-def _on_every_path(neighbours: Sequence[Sequence[int]], ends: set[int]) -> list[int]:
-    """For each block, the blocks on every path to it from one of `ends`, as bits."""
+def _on_every_path(
+    neighbours: Sequence[Sequence[int]], ends: set[int], order: Iterable[int]
+) -> list[int]:
+    """For each block, the blocks on every path to it from one of `ends`, as bits.
+
+    order: of all blocks. In that of most paths, few rounds are needed.
+    """
     everything = (1 << len(neighbours)) - 1
     found = [everything] * len(neighbours)
     changed = True
     while changed:
         changed = False
-        for i, others in enumerate(neighbours):
-            common = 0 if i in ends else reduce(and_, (found[o] for o in others), everything)
+        for i in order:
+            common = 0 if i in ends else everything
+            for other in neighbours[i]:
+                common &= found[other]
             now = common | 1 << i
             changed |= now != found[i]
             found[i] = now

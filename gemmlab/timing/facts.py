@@ -199,7 +199,7 @@ def _classes(
         return roles.without_polls(code, [of.warps / warps for of in counted.blocks])
 
     parts = [(number, role) for number in range(len(groups)) for role in who]
-    prepare_counts(code)
+    prepare_counts(code, program)
     times = iter(forks.share(executions, parts))
     return [(len(group) / len(tallies), [(role, next(times)) for role in who]) for group in groups]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmlab.sass.flow import Estimate as E
-from gemmlab.sass.flow import closest_flow
+from gemmlab.sass.flow import Graph
 
 LEAVE = -1
 DIAMOND = [[1, 2], [3], [3], [LEAVE]]
@@ -15,9 +15,9 @@ LOOP = [[1], [1, 2], [LEAVE]]
 
 
 def solve(edges, estimates, launched):
-    counts, edge_counts = closest_flow(
-        estimates, [[(to, 0) for to in out] for out in edges], launched
-    )
+    graph = Graph([[(to, 0) for to in out] for out in edges])
+    counts, edge_counts = graph.closest(estimates, launched)
+    assert graph.closest(estimates, launched) == (counts, edge_counts)  # it keeps no flow
     for block, out in enumerate(edge_counts):
         arriving = sum(
             flow
@@ -80,5 +80,5 @@ def test_the_lighter_estimate_gives_way():
 @pytest.mark.parametrize("dear", [1, 2])
 def test_of_two_ways_the_cheaper(dear):
     edges = [[(to, int(to == dear)) for to in out] for out in DIAMOND]
-    counts, _ = closest_flow([E(0, 0)] * 4, edges, 5)
+    counts, _ = Graph(edges).closest([E(0, 0)] * 4, 5)
     assert counts[dear] == 0 and counts[3 - dear] == 5
