@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -121,7 +121,8 @@ def read(text: str) -> Code:
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
     line: int | None = None
-    for row in text.splitlines():
+    rows = iter(text.splitlines())
+    for row in rows:
         if found := _LINE.match(row):
             line = int(found[1])
         elif found := _LABEL.match(row):
@@ -130,14 +131,12 @@ def read(text: str) -> Code:
                 line = None
         elif found := _CODE.match(row):
             address, guard, opcode, operands = found.groups()
-            low = _WORD.search(row)
-            word = int(low[1], 16) if low else 0
+            low, word = _WORD.search(row, found.end()), 0
+            if low and (high := _WORD.search(next(rows, ""))):  # the high half is on the next row
+                word = int(high[1] + low[1], 16)
             instructions.append(
                 Instruction(int(address, 16), guard or "", opcode, operands.strip(), line, word)
             )
-        elif instructions and (found := _WORD.search(row)):  # the high half, on the next row
-            last = instructions[-1]
-            instructions[-1] = replace(last, word=last.word | int(found[1], 16) << 64)
     return Code(instructions, labels, _blocks(instructions, labels))
 
 

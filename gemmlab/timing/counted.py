@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,14 +64,17 @@ class Counted:
 def deciding(program: Program) -> frozenset[str]:
     """Return the registers on which the targets of branches, the addresses of accesses and the
     guards of instructions depend. All waits for mbarriers succeed, so they depend on nothing."""
-    code, found, before = program.function.instructions, set[str](), -1
-    for one in code:
-        found |= _decides(one)
-    while before < len(found):
-        before = len(found)
-        for one in reversed(code):
-            if not is_wait(one) and not found.isdisjoint(results(one)):
-                found |= _inputs(one)
+    found, waiting = set[str](), set[str]()
+    writers = defaultdict[str, list[Instruction]](list)
+    for one in program.function.instructions:
+        waiting |= _decides(one)
+        for name in () if is_wait(one) else results(one):
+            writers[name].append(one)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for one in writers.pop(name, ()):
+            waiting |= _inputs(one) - found
     return frozenset(found)
 
 

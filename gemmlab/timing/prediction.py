@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import mean
 from typing import Any
 
@@ -105,18 +104,19 @@ def in_a_row(launches: Sequence[Prediction], model: Model) -> Prediction:
 
 def estimate(facts: Facts, gpu: Parameters) -> Prediction:
     """Predict the time of what a launch executes."""
-    sources = Sources(facts, gpu)
-    steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
+    steps = _steps(facts, gpu)
 
-    def run(parts: Sequence[tuple[Role, list[float]]]) -> tuple[float, list[Spent]]:
+    def run(parts: Sequence[tuple[Role, list[float]]]) -> tuple[float, dict[int, list[Spent]]]:
         own = [[Step(step.op, step.traffic) for step in body] for body in steps]
         cycles = _Class(facts, parts, own, gpu).run()
-        return cycles, [(step.issued, step.stalls) for body in own for step in body]
+        issued = (i for i, body in enumerate(own) if any(step.issued for step in body))
+        return cycles, {i: [(step.issued, step.stalls) for step in own[i]] for i in issued}
 
     runs = forks.share(run, [parts for _, parts in facts.classes])
     for _, spent in runs:
-        for step, (issued, stalls) in zip(chain.from_iterable(steps), spent, strict=True):
-            step.add(issued, stalls)
+        for i, of_block in spent.items():
+            for step, (issued, stalls) in zip(steps[i], of_block, strict=True):
+                step.add(issued, stalls)
     found = [(share, cycles) for (share, _), (cycles, _) in zip(facts.classes, runs, strict=True)]
     if -(-facts.blocks // gpu.sms) <= facts.resident:  # the slowest block decides
         cycles = max(cycles for _, cycles in found)
@@ -138,11 +138,16 @@ def estimate(facts: Facts, gpu: Parameters) -> Prediction:
 
 def first_blocks(facts: Facts, gpu: Parameters) -> list[list[list[Step]]]:
     """Return the paths of the warps of the blocks that a multiprocessor holds first."""
-    sources = Sources(facts, gpu)
-    steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
+    steps = _steps(facts, gpu)
     _, parts = max(facts.classes, key=lambda one: one[0])
     alike = _Class(facts, parts, steps, gpu)
     return alike.paths(alike.resident)[0]
+
+
+def _steps(facts: Facts, gpu: Parameters) -> list[list[Step]]:
+    """The instructions of each basic block, with what they move."""
+    sources = Sources(facts, gpu)
+    return [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
 
 
 def _limiter(stalls: Mapping[str, float], busy: Mapping[str, float]) -> str:
@@ -174,8 +179,8 @@ class _Cost:
                 if step.traffic is not None:
                     before = list(memory.busy)
                     memory.serve(step.op.kind, 0.0, step.traffic)
-                    each = [x - y for x, y in zip(memory.busy, before, strict=True)]
-                    queues = [x + executed * y for x, y in zip(queues, each, strict=True)]
+                    for i, was in enumerate(before):
+                        queues[i] += executed * (memory.busy[i] - was)
                 if step.issued:
                     cycles = [x / step.issued * executed for x in step.stalls]
                     stalls = [x + y for x, y in zip(stalls, cycles, strict=True)]

@@ -6,8 +6,8 @@ The emulator records what each warp does in the first turns around a ring; later
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -56,14 +56,15 @@ class Signals:
             return None
         if number < len(recorded):
             return recorded[number]
-        period = _period([one.cell for one in recorded])
+        period = _period(tuple([one.cell for one in recorded]))
         one = recorded[number % period]
         if kind != WAIT:
             return one
         return Signal(one.cell, one.amount ^ number // period & 1)
 
 
-def _period(cells: Sequence[int]) -> int:
+@lru_cache(maxsize=256)
+def _period(cells: tuple[int, ...]) -> int:
     """After how many uses a sequence repeats itself; all of them if it does not."""
     for period in range(1, len(cells)):
         if all(a == b for a, b in zip(cells, cells[period:], strict=False)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from gemmlab.emulator.program import Block
-from gemmlab.ptx.ir import Instruction, Memory, Vector, registers
+from gemmlab.ptx.ir import Instruction, Memory, Reg, Vector, registers
 from gemmlab.ptx.opcodes import WITHOUT_RESULT
 
 
@@ -14,13 +14,17 @@ def results(i: Instruction) -> tuple[str, ...]:
     is_none = i.root in WITHOUT_RESULT and "red" not in i.modifiers
     if is_none or not i.operands or isinstance(i.operands[0], Memory):
         return ()
-    return tuple(registers(i.operands[:1]))
+    first = i.operands[0]
+    return (first.name,) if isinstance(first, Reg) else tuple(registers([first]))
 
 
 def sources(i: Instruction) -> Iterator[str]:
     """Names of the registers that an instruction reads, except its guard."""
     first = 1 if results(i) else 0
     for o in i.operands[first:]:
+        if isinstance(o, Reg):
+            yield o.name
+            continue
         yield from registers([o])
         if isinstance(o, Memory):
             yield from registers(o.coordinates)
