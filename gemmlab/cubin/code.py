@@ -109,9 +109,7 @@ class Code:
     @cached_property
     def _bodies(self) -> dict[int, list[Instruction]]:
         return {
-            block.first: [
-                x for x in self.instructions[block.first : block.last] if x.root != "NOP"
-            ]
+            block.first: [x for x in self.instructions[block.first : block.last] if x.root != "NOP"]
             for block in self.blocks
         }
 

@@ -88,7 +88,8 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
         return PtxLine(executed, branch, split, off, guarded, block, root)
 
     return {
-        line: _of_line([*map(counted, kinds)]) for line, kinds in kinds_of_lines(run.program).items()
+        line: _of_line([*map(counted, kinds)])
+        for line, kinds in kinds_of_lines(run.program).items()
     }
 
 

@@ -11,6 +11,7 @@ twice its width, I uint32, P predicate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -291,6 +292,7 @@ COMPARISONS = {
 INTEGER_NE = "{0} != {1}"
 
 
+@cache
 def find_form(root: str, modifiers: tuple[str, ...]) -> tuple[Form, str] | None:
     """Return the row for an opcode and its type, or None if the table has none."""
     types = [m for m in modifiers if m in WIDTHS]

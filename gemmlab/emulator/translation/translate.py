@@ -51,6 +51,7 @@ from gemmlab.ptx.opcodes import TERMINATORS
 from gemmlab.ptx.parser import parse
 
 LONG_SOURCE = 100_000  # characters of generated Python, which take 0.1 s to compile
+_ENDING = {"bar", "barrier", "mbarrier", *TERMINATORS}  # first words of possible terminators
 STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
 
 
@@ -98,6 +99,8 @@ def is_block_barrier(i: Instruction) -> bool:
 
 def terminator_of(instruction: Instruction) -> str | None:
     """Return the kind of terminator that an instruction is, or None."""
+    if instruction.root not in _ENDING:
+        return None
     if is_block_barrier(instruction):
         return "barrier"
     if emit.mbarriers.is_wait(instruction):

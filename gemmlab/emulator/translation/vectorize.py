@@ -92,6 +92,8 @@ def alignments(
     while changed:
         changed = False
         for name, instructions in writers.items():
+            if known[name] == 1:
+                continue
             value = min(_result(i, known, locations) for i in instructions)
             if value < known[name]:
                 known[name], changed = value, True

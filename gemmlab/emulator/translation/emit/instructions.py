@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from gemmlab.ptx.ir import (
     Vector,
     vector_length,
 )
+from gemmlab.ptx.modifiers import read_opcode
 from gemmlab.ptx.opcodes import SCALAR_ACCESSES
 
 # Modifiers of ld and st for caching or ordering, with no effect within one block.
@@ -53,16 +55,21 @@ def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
     isa.py, by name, by name and last modifier, or by "cc"."""
     if i.root in SCALAR_ACCESSES and "L2::cache_hint" in i.modifiers:
         i = replace(i, operands=i.operands[:-1])  # without the cache policy
-    name = i.name
-    keys = f"{name}.cc" if "cc" in i.modifiers else "", f"{name}.{i.opcode[-1]}", name
-    key = next((k for k in keys if k in emitters), None)
-    if key is not None:
-        emitter, counts = emitters[key]
+    found = next((emitters[key] for key in _keys(i.opcode) if key in emitters), None)
+    if found is not None:
+        emitter, counts = found
         if len(i.operands) not in counts:
             t.unsupported()
         emitter(t, i)
     else:
         from_table(t, i)
+
+
+@cache
+def _keys(opcode: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys under which an opcode's emitter may be."""
+    name = read_opcode(opcode).name
+    return f"{name}.cc" if "cc" in opcode else "", f"{name}.{opcode[-1]}", name
 
 
 def is_warp_barrier(i: Instruction) -> bool:
@@ -78,9 +85,8 @@ def is_barrier_reduction(i: Instruction) -> bool:
 
 def from_table(t: Translator, i: Instruction) -> None:
     found = isa.find_form(i.root, i.modifiers)
-    callee = next((o.name for o in i.operands if isinstance(o, Symbol)), "")
-    if i.root == "call" and callee:
-        t.unsupported(f"{callee} is not defined in this PTX")
+    if i.root == "call" and (named := [o.name for o in i.operands if isinstance(o, Symbol)]):
+        t.unsupported(f"{named[0]} is not defined in this PTX")
     if found is None:
         t.unsupported("the emulator does not implement it")
     form, type_ = found
