@@ -22,7 +22,7 @@ from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
 
 U = 2.0**-24
-BY_DEFAULT = Choice("fp16x3", "", "bf16x6")
+BY_DEFAULT = Choice("fp16x3", "", "tf32x3")
 ALONE = Choice("fp16x3", "requested")
 
 

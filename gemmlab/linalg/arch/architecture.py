@@ -47,6 +47,7 @@ class Architecture:
     clusters: tuple[PackConfig, ...]
 
     direct: tuple[DirectTile, ...]  # of products that need no packing
+    finish: tuple[DirectConfig, ...]  # of the launch that may compute a packed product again
     # Blocks of a cluster -> clusters of one block per multiprocessor that fit.
     clusters_at_once: Mapping[int, int]
     direct_start: float  # seconds

@@ -18,7 +18,7 @@ SM80 = replace(
         **{
             name: SM90.kernels[name]
             for name in SM90.kernels
-            if name not in ("pack_mn_major", "multiply", "add_slices")
+            if name not in ("pack_mn_major", "multiply", "add_slices", "finish")
         },
         "multiply_packed": ("sm80.mainloop", "kernel"),
     },
@@ -31,6 +31,7 @@ SM80 = replace(
     round_clocks=6000,
     clusters=(),
     direct=(),
+    finish=(),
     launch_time=12e-6,
     fallback_time=8e-6,
     check_rate=0.53e12,  # as on an H100, per multiprocessor and clock

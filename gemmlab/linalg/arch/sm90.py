@@ -20,6 +20,7 @@ SM90 = Architecture(
         "add_slices": ("sm90.add_slices", "kernel"),
         "repack": ("sm90.repack", "kernel"),
         "repair": ("sm90.repair", "kernel"),
+        "finish": ("sm90.finish", "kernel"),
     },
     tile=TileConfig,
     blocks=(2, 1),
@@ -90,6 +91,11 @@ SM90 = Architecture(
             2.87e-6,
             1.33e-6,
         ),
+    ),
+    # Two stages leave room for what repairs need.
+    finish=(
+        DirectConfig(block_m=128, block_n=128, stages=2),
+        DirectConfig(block_m=128, block_n=64, products=4, chain=8),
     ),
     clusters_at_once={1: 132, 2: 66, 4: 30},
     direct_start=0.0796e-6,

@@ -1,17 +1,20 @@
 """All launches of one product, in order, for a GPU or the emulator. Arithmetic alone.
 
-| launch               | `fp16x3`, `bf16x6` | by default | returns at once unless …               |
-|----------------------|--------------------|------------|----------------------------------------|
-| pack a, pack b       | yes                | yes        |                                        |
-| multiply             | yes                | yes        | … few vectors are wide                 |
-| repack both          |                    | yes        | … many vectors are wide, or many       |
-| multiply in bfloat16 |                    | yes        |   elements of C are doubtful           |
-| repair               | yes                | yes        | … a vector is not finite, or an        |
-|                      |                    |            | element of C is doubtful (by default)  |
+| launch               | tier by name | by default | large, by default | returns at once unless …     |
+|----------------------|--------------|------------|-------------------|------------------------------|
+| pack a, pack b       | yes          | yes        | yes               |                              |
+| multiply             | yes          | yes        | yes               | … few vectors are wide       |
+| repack both          |              |            | yes               | … many vectors are wide, or  |
+| multiply in bfloat16 |              |            | yes               | many elements are doubtful   |
+| repair               | yes          |            | yes               | … a vector is not finite, or |
+|                      |              |            |                   | elements are doubtful        |
+| finish: multiply in  |              | yes        |                   | … either                     |
+| TF32, or repair      |              |            |                   |                              |
 
 The GPU decides which launches return at once, so the host never waits for it. Packing counts the
 elements at risk, and the vectors with many of them, which are wide. The counts are zero when a
-product begins; repair, the last launch, reports and clears them.
+product begins; the last launch reports and clears them. Which products are large says
+`tiers.fallback_of`.
 
 Products without packing take one or two launches (`planning.direct`).
 """
@@ -26,11 +29,12 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
 from gemmlab.linalg.planning import direct, plan
+from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import Added, Doubts
-from gemmlab.linalg.planning.tiers import Choice, tolerated
+from gemmlab.linalg.planning.tiers import DIRECT, Choice, tolerated
 from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays
@@ -86,7 +90,8 @@ class Factor:
     def workspace(self) -> int:
         """Bytes for the packed operand. `repack` overwrites it unless it is kept."""
         first = self.packed().nbytes if self.kept is None else 0
-        return first if self.fallback is None else most(first, self.packed(self.fallback).nbytes)
+        again = self.packed(self.fallback).nbytes if self.fallback in SCHEMES else 0
+        return most(first, again)
 
 
 @dataclass(slots=True)
@@ -196,7 +201,7 @@ class Job:
     @property
     def _schemes(self) -> list[str]:
         schemes = (self.choice.tier, self.choice.fallback)
-        return [scheme for scheme in schemes if scheme is not None]
+        return [scheme for scheme in schemes if scheme in SCHEMES]
 
     @property
     def _majors(self) -> tuple[bool, bool]:
@@ -230,7 +235,7 @@ class Job:
         doubts = Doubts(memory.doubts, counter) if self._checks else None
         result += self._multiply(self.choice.tier, bases, bases, sms, (0, most), at, doubts)
         many = Doubts(0, counter, NO_LIMIT if self.most_doubtful is None else self.most_doubtful)
-        if self.choice.fallback is not None:
+        if self.choice.fallback in SCHEMES:
             result.append(self._repack(spaces, bases, sms, most + 1, many))
             risk = (most + 1, NO_LIMIT)
             result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at, many)
@@ -241,10 +246,10 @@ class Job:
         operands = (self.left.operand, self.right.operand)
         if doubts:
             doubts = doubts._replace(most=many.most)
-        result.append(
-            plan.repair(self._product, *operands, packed, addresses, report, sms, clear, doubts)
-        )
-        return tuple(result)
+        last = plan.repair(self._product, *operands, packed, addresses, report, sms, clear, doubts)
+        if self.choice.fallback == DIRECT:
+            last = finish(self._product, last, *operands, most + 1, self._added, sms)
+        return *result, last
 
     def _direct(self, slices: Address, sms: int) -> tuple[PlannedLaunch, ...]:
         left, right = self.left, self.right

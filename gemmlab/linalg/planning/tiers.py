@@ -134,7 +134,7 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
         Choice(
             FASTEST,
             f"predicted {texts[0]}, cuBLAS {texts[1]}",
-            SCHEMES[FASTEST].fallback,
+            fallback_of(FASTEST, case),
             arch,
             plain - fast,
         ),
@@ -205,7 +205,7 @@ def _without_prediction(precision: str | None, case: Case) -> Choice | None:
         (scheme,) = packed
         if obstacle:
             raise TierError(f"an operand is packed for {scheme!r}, which cannot run: {obstacle}")
-        fallback = SCHEMES[scheme].fallback
+        fallback = fallback_of(scheme, case)
         return Choice(scheme, "an operand is packed for it", fallback, arch)
     return Choice("ieee", obstacle) if obstacle else None
 
@@ -252,13 +252,29 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     return seconds + clocks * arch.clock_time + written / arch.store_rate
 
 
+def fallback_of(scheme: str, case: Case) -> str | None:
+    """What the GPU may use instead of a scheme, if the product names no tier.
+
+    `bf16x6` is faster than `tf32x3`, but takes two launches more, which nearly always end at once.
+    """
+    usual = SCHEMES[scheme].fallback
+    return DIRECT if usual and _allows_direct(case) else usual
+
+
+def _allows_direct(case: Case) -> bool:
+    """Whether `tf32x3` is accurate by default, and may be the fastest tier."""
+    arch, work = case.arch or DEFAULT, case.m * case.n * case.k * case.batch
+    allowed: bool = bool(arch.direct) and case.k >= LEAST_DEPTH and work <= _LARGE
+    return allowed
+
+
 def direct_time(case: Case, within: float = _NEVER) -> float:
     """Predicted seconds of `tf32x3`; `_NEVER` if it cannot run or is never the fastest.
 
     Also if no route can take as little as `within`. Most products are not compared by route then.
     """
     arch, sms = case.arch or DEFAULT, case.multiprocessors
-    if not arch.direct or case.k < LEAST_DEPTH or case.m * case.n * case.k * case.batch > _LARGE:
+    if not _allows_direct(case):
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
     a, b, _ = _unaligned(case)

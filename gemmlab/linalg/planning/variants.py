@@ -10,7 +10,7 @@ from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, Choice
+from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Choice
 from gemmlab.linalg.shapes import Operand, Stack
 
 
@@ -36,7 +36,9 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
             for name, major in zip("ab", k_major, strict=True)
         )
         c = Stack(1, 1, 1, 1)
-        yield Job(left, right, c, Choice(scheme.name, "", scheme.fallback, arch))
+        for fallback in (scheme.fallback, DIRECT) if scheme.fallback else (None,):
+            if fallback != DIRECT or (arch.finish and depth >= LEAST_DEPTH):
+                yield Job(left, right, c, Choice(scheme.name, "", fallback, arch))
         for tile in plan.tiles(left.packed(), right.packed(), depth):
             yield Job(left, right, c, Choice(scheme.name, "", arch=arch), tile=tile)
 
@@ -56,5 +58,6 @@ def _direct_jobs(arch: Architecture) -> Iterator[Job]:
 def _depths(arch: Architecture) -> list[int]:
     """Return the last k before each limit, and the first one behind it."""
     limits = {arch.short, arch.long, *(config.deepest for config in arch.clusters)}
+    limits |= {config.least_k - 1 for config in arch.finish}
     limits |= {scheme.short_k for scheme in SCHEMES.values() if scheme.short_k is not None}
     return sorted({depth for limit in limits for depth in (limit, limit + 1)})

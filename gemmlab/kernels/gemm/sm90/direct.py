@@ -63,11 +63,10 @@ from gemmlab.kernels.gemm.sm90.items import (
 )
 from gemmlab.kernels.gemm.sm90.pack import magnitude
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
-from gemmlab.kernels.gemm.sm90.rescue import compute_tile
+from gemmlab.kernels.gemm.sm90.rescue import compute_tile, condemn, condemn_if_small
 from gemmlab.kernels.gemm.sm90.scheduling import pass_turn, wait_for_turn
 from gemmlab.kernels.gemm.sm90.shares import store_sums, store_together
 from gemmlab.kernels.gemm.sm90.splitting import (
-    LEAST,
     PARTS,
     ROWS,
     kept_pointer,
@@ -92,7 +91,6 @@ STEPS = CHUNK // STEP  # wgmma per chunk and product
 # Of parts: small ones first. A configuration takes so many from the end.
 PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 INFINITY = 0x7F800000  # float32 bits
-SMALLEST = Uint32((LEAST << 24) - 1)  # as `note` notes it
 
 
 @cute.jit
@@ -121,13 +119,6 @@ def wrapped(index: Int32, size: cutlass.Constexpr) -> Int32:
     if index >= size:
         index -= size
     return index
-
-
-@cute.jit
-def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
-    """Let float32 compute what a warp has of the block's item number `ordinal`."""
-    flags[ordinal, warp] = Uint8(1)
-    flags[MOST_ITEMS, 0] = Uint8(1)  # something is condemned
 
 
 def in_pairs(values: list) -> Float32:
@@ -163,21 +154,6 @@ def split_chunk_of_b(
 
 
 @cute.jit
-def condemn_if_small(work: Work, least: cute.Tensor, at: tuple, config: cutlass.Constexpr) -> None:
-    """Let float32 compute the items of two chunks in a row if an element of either is too small.
-
-    at: the number of an item, the first of the two chunks, counted from that item's first, and an
-    item's chunks.
-    """
-    flags, (ordinal, chunk, each) = work.flags, at
-    if least[0] < SMALLEST:
-        for i in cutlass.range(2, unroll=1):
-            number = cutlass.min(ordinal + (chunk + i) // cutlass.max(each, 1), MOST_ITEMS - 1)
-            for warp in cutlass.range(config.warps, unroll=1):
-                condemn(flags, number, warp)
-
-
-@cute.jit
 def prepare_next(
     sums: cute.Tensor,
     chains: list,
@@ -210,7 +186,7 @@ def prepare_next(
     tile = work.staged + wrapped(stage + 1, config.stages) * config.stage_words
     if left > 0:
         split_a(least, fragments, config.a_major, tile, work.spots)
-        condemn_if_small(work, least, following, config)
+        condemn_if_small(work.flags, least, following, config)
     cute.arch.fence_view_async_shared()
     cute.arch.sync_warp()
     copy_next(cursor, work.items, work.shares, tile, config)
@@ -279,7 +255,7 @@ def multiply_items(
     least.fill(0xFFFFFFFF)
     if total > 0:
         split_chunk_of_b(work, least, Int32(0), Int32(0), config)
-        condemn_if_small(work, least, begin, config)
+        condemn_if_small(work.flags, least, begin, config)
     before = Int32(config.stages - 1), Int32(config.buffers - 1)
     prepare_next(*rest, total, begin, before, True, config)
     if group == 1:
@@ -316,6 +292,70 @@ def multiply_items(
     return count
 
 
+@cute.jit
+def multiply(
+    operands: tuple,
+    result: Result,
+    k: Int32,
+    division: tuple,
+    blocks: Int32,
+    config: cutlass.Constexpr,
+) -> None:
+    """Compute what this block has of C = alpha·A·B + beta·D; so do others, `blocks` in all.
+
+    division: blocks of a cluster that share k, slices of k, and items.
+    """
+    BM, BN = config.block_m, config.block_n
+    splits, slices, items = division
+    thread, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
+    smem = kept_pointer(cute.arch.get_dyn_smem(TFloat32, 1024))
+    floats = cute.recast_ptr(smem, dtype=Float32)
+    shape = cute.make_layout((MOST_ITEMS + 1, config.warps), stride=(config.warps, 1))
+    flags = cute.make_tensor(cute.arch.alloc_smem(Uint8, cute.size(shape), 16), shape)
+    for i in cutlass.range(thread, cute.size(shape), config.threads, unroll=1):
+        flags[i // config.warps, i % config.warps] = Uint8(0)
+    cute.arch.sync_threads()
+    first, rank, step = bx // splits, bx % splits, blocks // splits
+    tiles = cute.ceil_div(result.shape[0], BM), cute.ceil_div(result.shape[1], BN)
+    piece = first // (tiles[0] * tiles[1]) % slices  # a block has one item if there are slices
+    chunks = cute.ceil_div(k, CHUNK)
+    each = cute.ceil_div(chunks, splits * slices)
+    begin = cutlass.min((piece * splits + rank) * each, chunks)
+    end = cutlass.min(begin + each, chunks)
+    own = Items(operands, tiles, slices, first, step, items, (begin, end), k)
+    shares = (
+        share_of_a(operands[0].ld, warp, lane, config),
+        share_of_b(operands[1].ld, warp, lane, config),
+    )
+    spots, staged = spots_of_a(config.a_major, warp, lane), floats + config.part_bytes // 4
+    spot = spot_of_b(warp, lane, config)
+    work = Work(own, shares, spots, spot, smem, staged, flags, warp, lane)
+    mma = tiled_mma(config)
+    sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
+    count = multiply_items(sums, mma, work, result, config)
+    last = count - 1
+    is_sound(sums, work, last)
+    cute.arch.sync_threads()
+    coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
+    ends = begin * CHUNK, cutlass.min(end * CHUNK, k)
+    rounds = count if flags[MOST_ITEMS, 0] != 0 else 1
+    for i in cutlass.range(rounds, unroll=1):
+        condemned = Uint8(0)
+        for other in cutlass.range(config.warps, unroll=1):
+            condemned = condemned | flags[last - i, other]
+        if condemned != 0:
+            item = first + (last - i) * step
+            sides = side_of(own, item, 0), side_of(own, item, 1)
+            compute_tile(sums, coords, floats, sides, ends, config)
+        if splits == 1 and (i == 0 or flags[last - i, warp] != 0):
+            store_item(sums, work, last - i, result, config)
+    if splits > 1:
+        corner, mC, mD = target_of(own, first, result)
+        store_together(sums, coords, floats, corner, mC, mD, (rank, splits), result.factors, config)
+
+
 @cute.kernel
 def kernel(
     a: cute.Pointer,
@@ -343,58 +383,14 @@ def kernel(
     items: Int32,
     config: cutlass.Constexpr,
 ):
-    BM, BN = config.block_m, config.block_n
-    thread, _, _ = cute.arch.thread_idx()
-    bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
-    smem = kept_pointer(cute.arch.get_dyn_smem(TFloat32, 1024))
-    floats = cute.recast_ptr(smem, dtype=Float32)
-    shape = cute.make_layout((MOST_ITEMS + 1, config.warps), stride=(config.warps, 1))
-    flags = cute.make_tensor(cute.arch.alloc_smem(Uint8, cute.size(shape), 16), shape)
-    for i in cutlass.range(thread, cute.size(shape), config.threads, unroll=1):
-        flags[i // config.warps, i % config.warps] = Uint8(0)
-    cute.arch.sync_threads()
-    first, rank, step = bx // splits, bx % splits, blocks // splits
-    tiles = cute.ceil_div(m, BM), cute.ceil_div(n, BN)
-    piece = first // (tiles[0] * tiles[1]) % slices  # a block has one item if there are slices
-    chunks = cute.ceil_div(k, CHUNK)
-    each = cute.ceil_div(chunks, splits * slices)
-    begin = cutlass.min((piece * splits + rank) * each, chunks)
-    end = cutlass.min(begin + each, chunks)
     operands = (
-        Operand(a, lda, batch_a, m, config.a_major, BM),
-        Operand(b, ldb, batch_b, n, config.b_major, BN),
+        Operand(a, lda, batch_a, m, config.a_major, config.block_m),
+        Operand(b, ldb, batch_b, n, config.b_major, config.block_n),
     )
-    own = Items(operands, tiles, slices, first, step, items, (begin, end), k)
-    shares = share_of_a(lda, warp, lane, config), share_of_b(ldb, warp, lane, config)
-    spots, staged = spots_of_a(config.a_major, warp, lane), floats + config.part_bytes // 4
-    spot = spot_of_b(warp, lane, config)
-    work = Work(own, shares, spots, spot, smem, staged, flags, warp, lane)
     strides = (row_c, column_c), (row_d, column_d)
     result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
-    mma = tiled_mma(config)
-    sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
-    count = multiply_items(sums, mma, work, result, config)
-    last = count - 1
-    is_sound(sums, work, last)
-    cute.arch.sync_threads()
-    coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
-    ends = begin * CHUNK, cutlass.min(end * CHUNK, k)
-    rounds = count if flags[MOST_ITEMS, 0] != 0 else 1
-    for i in cutlass.range(rounds, unroll=1):
-        condemned = Uint8(0)
-        for other in cutlass.range(config.warps, unroll=1):
-            condemned = condemned | flags[last - i, other]
-        if condemned != 0:
-            item = first + (last - i) * step
-            sides = side_of(own, item, 0), side_of(own, item, 1)
-            compute_tile(sums, coords, floats, sides, ends, config)
-        if splits == 1 and (i == 0 or flags[last - i, warp] != 0):
-            store_item(sums, work, last - i, result, config)
-    if splits > 1:
-        corner, mC, mD = target_of(own, first, result)
-        store_together(sums, coords, floats, corner, mC, mD, (rank, splits), result.factors, config)
+    multiply(operands, result, k, (splits, slices, items), blocks, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -80,7 +80,7 @@ def add_products(
             kk, j = (thread + e) // REPAIR_TILE, (thread + e) % REPAIR_TILE
             sB[kk, j] = simt.load_or_zero(mB, k0 + kk, col0 + j)
         cute.arch.sync_threads()
-        for kk in cutlass.range(DEPTH, unroll=4):
+        for kk in cutlass.range_constexpr(DEPTH):
             for i in cutlass.range_constexpr(EACH):
                 for j in cutlass.range_constexpr(EACH):
                     rC[i, j] += sA[ty + 16 * i, kk] * sB[kk, tx + 16 * j]
@@ -92,6 +92,42 @@ def add_products(
             marked = sM[0, ty + 16 * i] + sM[1, tx + 16 * j] > 0
             if marked and row < m and col < n:
                 mC[row, col] += alpha * rC[i, j]
+
+
+@cute.jit
+def add_not_finite(arrays: tuple, strides: tuple, sizes: tuple, risks: tuple, alpha: Float32) -> None:
+    """Add float32 products in the rows and columns of C whose vectors are marked."""
+    m, n, k, batch = sizes
+    a, b, c = arrays
+    row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c = strides
+    thread, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
+    sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
+    columns, rows = cute.ceil_div(n, REPAIR_TILE), cute.ceil_div(m, REPAIR_TILE)
+    for tile in cutlass.range(bx, columns * rows * batch, blocks):
+        item, tile_in_item = tile // (columns * rows), tile % (columns * rows)
+        row0, col0 = tile_in_item // columns * REPAIR_TILE, tile_in_item % columns * REPAIR_TILE
+        cute.arch.sync_threads()
+        if thread < REPAIR_TILE:
+            sM[0, thread] = mark(risks[0], item * Int32(batch_a != 0), m, row0 + thread)
+        elif thread < 2 * REPAIR_TILE:
+            at = thread - REPAIR_TILE
+            sM[1, at] = mark(risks[1], item * Int32(batch_b != 0), n, col0 + at)
+        cute.arch.sync_threads()
+        marks = Int32(0)
+        for i in cutlass.range(REPAIR_TILE):
+            marks += sM[0, i] + sM[1, i]
+        if marks > 0:
+            mA = cute.make_tensor(
+                a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
+            )
+            mB = cute.make_tensor(
+                b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
+            )
+            mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
+            add_products(mA, mB, mC, sM, (row0, col0), alpha)
 
 
 @cute.jit
@@ -193,6 +229,15 @@ def add_doubtful(
 
 
 @cute.jit
+def read_counts(report: cute.Pointer, statuses: tuple) -> tuple:
+    """Elements at risk, non-finite vectors, and doubtful elements of this product."""
+    first, second = statuses
+    at_risk = simt.element(first, 0)[0] + simt.element(second, 0)[0]
+    not_finite = simt.element(first, 1)[0] + simt.element(second, 1)[0]
+    return at_risk, not_finite, simt.element(report, 3)[0]
+
+
+@cute.jit
 def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
     """The last block to end writes the counts to `report`, and clears those that `clear` names.
 
@@ -247,44 +292,16 @@ def kernel(
     most_doubts: Uint64,
 ):
     pdl_wait()
-    thread, _, _ = cute.arch.thread_idx()
-    bx, _, _ = cute.arch.block_idx()
-    blocks, _, _ = cute.arch.grid_dim()
-    at_risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
-    not_finite = simt.element(status_a, 1)[0] + simt.element(status_b, 1)[0]
-    doubted = simt.element(report, 3)[0]
+    statuses, arrays = (status_a, status_b), (a, b, c)
+    strides = (row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c)
+    counts = read_counts(report, statuses)
+    _, not_finite, doubted = counts
     if not_finite > 0:
-        shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
-        sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
-        columns, rows = cute.ceil_div(n, REPAIR_TILE), cute.ceil_div(m, REPAIR_TILE)
-        for tile in cutlass.range(bx, columns * rows * batch, blocks):
-            item, tile_in_item = tile // (columns * rows), tile % (columns * rows)
-            row0, col0 = tile_in_item // columns * REPAIR_TILE, tile_in_item % columns * REPAIR_TILE
-            cute.arch.sync_threads()
-            if thread < REPAIR_TILE:
-                sM[0, thread] = mark(risk_a, item * Int32(batch_a != 0), m, row0 + thread)
-            elif thread < 2 * REPAIR_TILE:
-                at = thread - REPAIR_TILE
-                sM[1, at] = mark(risk_b, item * Int32(batch_b != 0), n, col0 + at)
-            cute.arch.sync_threads()
-            marks = Int32(0)
-            for i in cutlass.range(REPAIR_TILE):
-                marks += sM[0, i] + sM[1, i]
-            if marks > 0:
-                mA = cute.make_tensor(
-                    a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
-                )
-                mB = cute.make_tensor(
-                    b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
-                )
-                mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
-                add_products(mA, mB, mC, sM, (row0, col0), alpha)
-
+        add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
     if doubted > 0:
-        strides = (row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c)
         sizes = (m, n, k, batch, segment)
-        add_doubtful((a, b, c), strides, sizes, doubts, alpha, doubted > most_doubts)
-    report_counts(report, (status_a, status_b), (at_risk, not_finite, doubted), clear)
+        add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
+    report_counts(report, statuses, counts, clear)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

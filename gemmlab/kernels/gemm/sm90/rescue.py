@@ -1,12 +1,38 @@
-"""Tiles whose elements bfloat16 parts do not hold, for `direct`: computed in float32."""
+"""Tiles whose elements TF32 parts do not hold, for `direct`: computed in float32."""
 
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, Uint8, Uint32, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.splitting import Side, vector_of
+from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS
+from gemmlab.kernels.gemm.sm90.splitting import LEAST, Side, vector_of
 
 DEPTH = 16  # of the tiles of the float32 path
+SMALLEST = Uint32((LEAST << 24) - 1)  # as `note` notes it
+
+
+@cute.jit
+def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
+    """Let float32 compute what a warp has of the block's item number `ordinal`."""
+    flags[ordinal, warp] = Uint8(1)
+    flags[MOST_ITEMS, 0] = Uint8(1)  # something is condemned
+
+
+@cute.jit
+def condemn_if_small(
+    flags: cute.Tensor, least: cute.Tensor, at: tuple, config: cutlass.Constexpr
+) -> None:
+    """Let float32 compute the items of two chunks in a row if an element of either is too small.
+
+    at: the number of an item, the first of the two chunks, counted from that item's first, and an
+    item's chunks.
+    """
+    ordinal, chunk, each = at
+    if least[0] < SMALLEST:
+        for i in cutlass.range(2, unroll=1):
+            number = cutlass.min(ordinal + (chunk + i) // cutlass.max(each, 1), MOST_ITEMS - 1)
+            for warp in cutlass.range(config.warps, unroll=1):
+                condemn(flags, number, warp)
 
 
 @cute.jit

@@ -1,0 +1,92 @@
+"""The last launch of a product in `fp16x3`: repair C, or compute all of it again.
+
+If float16 spoiled few elements of C, they are added up again in float32, as in `repair`. If it
+spoiled many, or if many vectors are wide, this launch computes the product from the float32
+operands, as `direct` does; C may not have been computed before. In both cases the counts are
+reported and cleared.
+
+Nearly every product has nothing to do here. One launch that ends at once takes 2 to 4 µs less than
+three, which would pack the operands again, multiply them, and repair C. `repack` does so for larger
+products, where its product in bfloat16 is faster by more than that.
+"""
+
+import cutlass
+from cutlass import Float32, Int32, Int64, Uint64, cute
+
+from gemmlab.kernels.gemm.sm90 import repair
+from gemmlab.kernels.gemm.sm90.direct import multiply
+from gemmlab.kernels.gemm.sm90.items import Operand, Result
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.signature import signatures
+
+POINTERS = {**repair.POINTERS, "d": ("float32", "input")}
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    d: cute.Pointer,
+    risk_a: cute.Pointer,
+    risk_b: cute.Pointer,
+    status_a: cute.Pointer,
+    status_b: cute.Pointer,
+    report: cute.Pointer,
+    doubts: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    batch: Int32,
+    lda: Int64,
+    ldb: Int64,
+    batch_a: Int64,
+    batch_b: Int64,
+    row_c: Int64,
+    batch_c: Int64,
+    row_d: Int64,
+    column_d: Int64,
+    batch_d: Int64,
+    alpha: Float32,
+    beta: Float32,
+    items: Int32,
+    clear: Int32,
+    segment: Int32,
+    least_risk: Uint64,
+    most_doubts: Uint64,
+    config: cutlass.Constexpr,
+):
+    pdl_wait()
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    statuses, arrays, one = (status_a, status_b), (a, b, c), Int64(1)
+    a_strides = (lda, one) if config.a_major == "k" else (one, lda)
+    b_strides = (one, ldb) if config.b_major == "k" else (ldb, one)
+    strides = (*a_strides, *b_strides, row_c, batch_a, batch_b, batch_c)
+    counts = repair.read_counts(report, statuses)
+    at_risk, not_finite, doubted = counts
+    if at_risk >= least_risk or doubted > most_doubts:
+        if bx < items:
+            operands = (
+                Operand(a, lda, batch_a, m, config.a_major, config.block_m),
+                Operand(b, ldb, batch_b, n, config.b_major, config.block_n),
+            )
+            result = Result(
+                (c, d),
+                (m, n),
+                ((row_c, one), (row_d, column_d)),
+                (batch_c, batch_d),
+                Int64(0),
+                (alpha, beta),
+            )
+            division = 1, 1, items
+            multiply(operands, result, k, division, cutlass.min(blocks, items), config)
+    elif not_finite > 0:
+        repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
+    if doubted > 0:
+        sizes = (m, n, k, batch, segment)
+        repair.add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
+    repair.report_counts(report, statuses, counts, clear)
+
+
+SIGNATURES = signatures(POINTERS, kernel)
