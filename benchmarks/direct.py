@@ -23,11 +23,10 @@ from benchmarks.matmul.results import DEPTHS, FAMILIES, SAMPLE
 from benchmarks.matmul.speed import SHAPES, drawn_shapes
 from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Row
-from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, FASTEST, LEAST_DEPTH, Choice
+from gemmlab.linalg.planning.tiers import DIRECT, FASTEST, LEAST_DEPTH, Case, Choice, fallback_of
 from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
 from gemmlab.report.markdown import table
@@ -94,7 +93,8 @@ def drawn(gpu: Gpu) -> Iterator[Row]:
         found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
         found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
         for tier in (FASTEST, DIRECT):
-            fallback = SCHEMES[tier].fallback if tier in SCHEMES else None
+            case = Case(m, n, k, batch, SM90.capability)
+            fallback = fallback_of(tier, case) if tier == FASTEST else None
             choice = Choice(tier, "measured", fallback, SM90)
             found[tier] = microseconds(gpu, bound(gpu, launcher, a, b, c, choice))
         yield found
