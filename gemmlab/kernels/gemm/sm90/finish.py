@@ -65,7 +65,8 @@ def kernel(
     strides = (*a_strides, *b_strides, row_c, batch_a, batch_b, batch_c)
     counts = repair.read_counts(report, statuses)
     at_risk, not_finite, doubted = counts
-    if at_risk >= least_risk or doubted > most_doubts:
+    again = at_risk >= least_risk or doubted > most_doubts
+    if again:
         if bx < items:
             operands = (
                 Operand(a, lda, batch_a, m, config.a_major, config.block_m),
@@ -86,7 +87,8 @@ def kernel(
     if doubted > 0:
         sizes = (m, n, k, batch, segment)
         repair.add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
-    repair.report_counts(report, statuses, counts, clear)
+    idle = not again and not_finite == 0 and doubted == 0
+    repair.report_counts(report, statuses, counts, clear, idle)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

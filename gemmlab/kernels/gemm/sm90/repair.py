@@ -12,9 +12,8 @@ Each of several launches over k has its own words, for the terms of its `segment
 cleared for the next product. If there were more than `most_doubts` of them, C has been computed in
 bfloat16 parts since.
 
-Counters show whether there is anything to do; if not, every block ends at once. The last block to
-end copies the counts to `report`. It clears those of A if bit 0 of `clear` is set, those of B if
-bit 1 is, for the next product.
+Counters show whether there is anything to do; if not, every block ends at once. The counts are
+copied to `report` and cleared for the next product, except those of operands that stay packed.
 """
 
 import cutlass
@@ -229,38 +228,55 @@ def add_doubtful(
 
 
 @cute.jit
-def read_counts(report: cute.Pointer, statuses: tuple) -> tuple:
-    """Elements at risk, non-finite vectors, and doubtful elements of this product."""
-    first, second = statuses
-    at_risk = simt.element(first, 0)[0] + simt.element(second, 0)[0]
-    not_finite = simt.element(first, 1)[0] + simt.element(second, 1)[0]
-    return at_risk, not_finite, simt.element(report, 3)[0]
+def count(counts: cute.Pointer, index: cutlass.Constexpr) -> Uint64:
+    """One of the counts, which another block may clear meanwhile."""
+    return cute.arch.load(counts + index, Uint64, sem="relaxed", scope="gpu")
 
 
 @cute.jit
-def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
-    """The last block to end writes the counts to `report`, and clears those that `clear` names.
+def read_counts(report: cute.Pointer, statuses: tuple) -> tuple:
+    """Elements at risk, non-finite vectors, and doubtful elements of this product."""
+    at_risk = count(statuses[0], 0) + count(statuses[1], 0)
+    not_finite = count(statuses[0], 1) + count(statuses[1], 1)
+    return at_risk, not_finite, count(report, 3)
+
+
+@cute.jit
+def clear_counts(statuses: tuple, clear: Int32) -> None:
+    """Clear the counts of A if bit 0 of `clear` is set, those of B if bit 1 is."""
+    for side in cutlass.range_constexpr(2):
+        if clear & (1 << side) != 0:
+            for i in cutlass.range_constexpr(2):
+                cute.arch.store(statuses[side] + i, Uint64(0), sem="relaxed", scope="gpu")
+
+
+@cute.jit
+def report_counts(
+    report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32, idle: Boolean
+) -> None:
+    """Write the counts to `report`, and clear those that `clear` names.
 
     report: elements at risk, non-finite vectors, blocks that have ended, doubtful elements of the
-    product that is running, and of the last one.
+    product that is running, and of the last one. idle: whether no block has anything to do. Cleared
+    counts tell a block the same, so block 0 need not wait for the others, as the last block to end
+    does otherwise.
     """
     thread, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    cute.arch.sync_threads()
-    if thread == 0:
-        cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
-        ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
-        cute.arch.fence_acq_rel_gpu()
-        if ended == blocks - 1:
-            simt.element(report, 0)[0] = counts[0]
-            simt.element(report, 1)[0] = counts[1]
-            simt.element(report, 2)[0] = Uint64(0)
-            simt.element(report, 3)[0] = Uint64(0)
-            simt.element(report, 4)[0] = counts[2]
-            for side in cutlass.range_constexpr(2):
-                if clear & (1 << side) != 0:
-                    simt.element(statuses[side], 0)[0] = Uint64(0)
-                    simt.element(statuses[side], 1)[0] = Uint64(0)
+    last = idle and bx == 0 and thread == 0
+    if not idle:
+        cute.arch.sync_threads()
+        if thread == 0:
+            cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
+            ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
+            cute.arch.fence_acq_rel_gpu()
+            last = ended == blocks - 1
+    if last:
+        for i, value in ((0, counts[0]), (1, counts[1]), (2, Uint64(0)), (4, counts[2])):
+            simt.element(report, i)[0] = value
+        cute.arch.store(report + 3, Uint64(0), sem="relaxed", scope="gpu")
+        clear_counts(statuses, clear)
 
 
 @cute.kernel
@@ -301,7 +317,8 @@ def kernel(
     if doubted > 0:
         sizes = (m, n, k, batch, segment)
         add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
-    report_counts(report, statuses, counts, clear)
+    idle = not_finite == 0 and doubted == 0
+    report_counts(report, statuses, counts, clear, idle)
 
 
 SIGNATURES = signatures(POINTERS, kernel)
