@@ -30,12 +30,13 @@ class PackedRows:
     shortfall: np.ndarray  # (vectors,), float32: see `config`
 
     @property
-    def status(self) -> tuple[int, int]:
-        """What packing adds to the matrix's two counts."""
+    def status(self) -> tuple[int, int, int]:
+        """What packing adds to the matrix's counts, and the largest count of a vector."""
         many = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
         wide = many & (self.shortfall > WIDE_SHORTFALL)
         at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
-        return at_risk, int((self.risk == NOT_FINITE_RISK).sum())
+        not_finite = int((self.risk == NOT_FINITE_RISK).sum())
+        return at_risk, not_finite, int(self.risk.clip(0).max(initial=0))
 
     def sum(self, scheme: Scheme) -> np.ndarray:
         """The matrix that the parts represent, in float64."""

@@ -34,7 +34,7 @@ from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed, operands, promote_k
 from gemmlab.linalg.shapes import Operand
 
-STATUS_BYTES = 16  # two 64-bit counts: elements at risk, non-finite vectors
+STATUS_BYTES = 24  # of three 64-bit counts: `kernels.gemm.sm90.pack`
 # Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
 # elements of the running product and of the last one.
 REPORT_BYTES = 40

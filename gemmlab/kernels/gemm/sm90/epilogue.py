@@ -35,6 +35,7 @@ class Output(NamedTuple):
     doubted: cute.Pointer  # their number
     doubt: Float32  # see `Scheme`
     depth: Int32  # k, of whole rows and columns
+    certain: Float32  # no sum of at least that magnitude is doubtful
 
 
 @cute.jit
@@ -205,7 +206,9 @@ def leave_doubtful(
 ) -> None:
     """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
 
-    Shortfalls are read only if a sum of the thread is small: that is rare.
+    Few threads have a sum that would be doubtful in the row and the column with the most elements at
+    risk, and only these read what is at risk in their rows and columns. Shortfalls are read only if
+    a sum is still small then.
     """
     m, n = sizes
     item, _, _ = tile
@@ -214,13 +217,17 @@ def leave_doubtful(
     rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
     rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
     has_small = Boolean(False)
-    loss_a = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
-    for j in cutlass.range_constexpr(pairs):
-        for e in cutlass.range_constexpr(2):
-            loss_b = loss_of(rB[col0 + coords[(e, 0, j), 0, 0][1]], output.doubt)
-            for r in cutlass.range_constexpr(2):
-                value = sums[(e, r, j), 0, 0]
-                has_small = has_small or cutlass.max(value, -value) < loss_a[r] + loss_b
+    smallest = Float32(float("inf"))
+    for i in cutlass.range_constexpr(cute.size(sums)):
+        smallest = cutlass.min(smallest, cutlass.max(sums[i], -sums[i]))
+    if smallest < output.certain:
+        loss_a = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
+        for j in cutlass.range_constexpr(pairs):
+            for e in cutlass.range_constexpr(2):
+                loss_b = loss_of(rB[col0 + coords[(e, 0, j), 0, 0][1]], output.doubt)
+                for r in cutlass.range_constexpr(2):
+                    value = sums[(e, r, j), 0, 0]
+                    has_small = has_small or cutlass.max(value, -value) < loss_a[r] + loss_b
     if has_small:
         fA = exponents_of(output.shortfall_a, item * output.item_stride_a, m)
         fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
@@ -239,6 +246,13 @@ def leave_doubtful(
                             word = (Int64(item) * m + row) * words + col // 32
                             atomics.add(output.doubts + word, Uint32(1) << (col % 32))
                             atomics.add(output.doubted, Uint64(1))
+
+
+@cute.jit
+def certain_from(statuses: tuple, doubt: Float32) -> Float32:
+    """What the row and the column with the most elements at risk may lose, see `loss_of`."""
+    risks = [cute.make_tensor(status, cute.make_layout(3))[2] for status in statuses]
+    return Float32(Int32(risks[0] + risks[1])) * doubt
 
 
 @cute.jit

@@ -21,7 +21,8 @@ rules whatever the matrix's pitch is.
 |           |         | if all its elements are 0                                                 |
 | shortfall | vector  | how far its elements lie below the largest on average, in powers of two   |
 | status    | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of      |
-|           |         | them; [1] += vectors with an infinity or a NaN                            |
+|           |         | them; [1] += vectors with an infinity or a NaN; [2]: the most elements at |
+|           |         | risk of a vector                                                          |
 
 Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so each thread issues
 `fours` 128-bit loads before it uses the first.
@@ -131,7 +132,7 @@ def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.
 def count_risk(
     before: Int32, count: Int32, shortfall: Float32, depth: Int32, status: cute.Pointer
 ) -> None:
-    """Add `count` elements at risk to the matrix's count; their vector had `before` of them.
+    """Add `count` elements at risk to the matrix's counts; their vector had `before` of them.
 
     The call that makes a vector wide also counts it as wide.
     """
@@ -141,6 +142,7 @@ def count_risk(
         added += Uint64(WIDE_COUNT)
     if count > 0:
         atomics.add(status, added)
+        atomics.raise_to(status + 2, Uint64(before + count))
 
 
 @cute.jit

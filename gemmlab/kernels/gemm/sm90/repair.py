@@ -246,7 +246,7 @@ def clear_counts(statuses: tuple, clear: Int32) -> None:
     """Clear the counts of A if bit 0 of `clear` is set, those of B if bit 1 is."""
     for side in cutlass.range_constexpr(2):
         if clear & (1 << side) != 0:
-            for i in cutlass.range_constexpr(2):
+            for i in cutlass.range_constexpr(3):
                 cute.arch.store(statuses[side] + i, Uint64(0), sem="relaxed", scope="gpu")
 
 
