@@ -66,29 +66,25 @@ def kernel(
     counts = repair.read_counts(report, statuses)
     at_risk, not_finite, doubted = counts
     again = at_risk >= least_risk or doubted > most_doubts
-    if again:
-        if bx < items:
-            operands = (
-                Operand(a, lda, batch_a, m, config.a_major, config.block_m),
-                Operand(b, ldb, batch_b, n, config.b_major, config.block_n),
-            )
-            result = Result(
-                (c, d),
-                (m, n),
-                ((row_c, one), (row_d, column_d)),
-                (batch_c, batch_d),
-                Int64(0),
-                (alpha, beta),
-            )
-            division = 1, 1, items
-            multiply(operands, result, k, division, cutlass.min(blocks, items), config)
-    elif not_finite > 0:
-        repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
-    if doubted > 0:
-        sizes = (m, n, k, batch, segment)
-        repair.add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
-    idle = not again and not_finite == 0 and doubted == 0
-    repair.report_counts(report, statuses, counts, clear, idle)
+    results = report, statuses, counts, clear
+    if not again and not_finite == 0 and doubted == 0:
+        repair.report_if_first(*results)
+    else:
+        if again:
+            if bx < items:
+                operands = (
+                    Operand(a, lda, batch_a, m, config.a_major, config.block_m),
+                    Operand(b, ldb, batch_b, n, config.b_major, config.block_n),
+                )
+                c_strides, factors = ((row_c, one), (row_d, column_d)), (alpha, beta)
+                result = Result((c, d), (m, n), c_strides, (batch_c, batch_d), Int64(0), factors)
+                multiply(operands, result, k, (1, 1, items), cutlass.min(blocks, items), config)
+        elif not_finite > 0:
+            repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
+        if doubted > 0:
+            sizes = (m, n, k, batch, segment)
+            repair.add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
+        repair.report_if_last(*results)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -242,8 +242,15 @@ def read_counts(report: cute.Pointer, statuses: tuple) -> tuple:
 
 
 @cute.jit
-def clear_counts(statuses: tuple, clear: Int32) -> None:
-    """Clear the counts of A if bit 0 of `clear` is set, those of B if bit 1 is."""
+def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
+    """Write the counts to `report`. Clear those of A if bit 0 of `clear` is set, of B if bit 1 is.
+
+    report: elements at risk, non-finite vectors, blocks that have ended, doubtful elements of the
+    product that is running, and of the last one. Run by one thread.
+    """
+    for i, value in ((0, counts[0]), (1, counts[1]), (2, Uint64(0)), (4, counts[2])):
+        simt.element(report, i)[0] = value
+    cute.arch.store(report + 3, Uint64(0), sem="relaxed", scope="gpu")
     for side in cutlass.range_constexpr(2):
         if clear & (1 << side) != 0:
             for i in cutlass.range_constexpr(3):
@@ -251,32 +258,30 @@ def clear_counts(statuses: tuple, clear: Int32) -> None:
 
 
 @cute.jit
-def report_counts(
-    report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32, idle: Boolean
-) -> None:
-    """Write the counts to `report`, and clear those that `clear` names.
+def report_if_first(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
+    """Report if no block has anything to do: block 0 does so at once.
 
-    report: elements at risk, non-finite vectors, blocks that have ended, doubtful elements of the
-    product that is running, and of the last one. idle: whether no block has anything to do. Cleared
-    counts tell a block the same, so block 0 need not wait for the others, as the last block to end
-    does otherwise.
+    To other blocks, cleared counts say the same. This comes before all else in the machine code:
+    the next kernel waits for it, and for the instructions to be fetched.
     """
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
+    if bx == 0 and thread == 0:
+        report_counts(report, statuses, counts, clear)
+
+
+@cute.jit
+def report_if_last(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
+    """Report if this block is the last one to end."""
+    thread, _, _ = cute.arch.thread_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    last = idle and bx == 0 and thread == 0
-    if not idle:
-        cute.arch.sync_threads()
-        if thread == 0:
-            cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
-            ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
-            cute.arch.fence_acq_rel_gpu()
-            last = ended == blocks - 1
-    if last:
-        for i, value in ((0, counts[0]), (1, counts[1]), (2, Uint64(0)), (4, counts[2])):
-            simt.element(report, i)[0] = value
-        cute.arch.store(report + 3, Uint64(0), sem="relaxed", scope="gpu")
-        clear_counts(statuses, clear)
+    cute.arch.sync_threads()
+    if thread == 0:
+        cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
+        ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
+        cute.arch.fence_acq_rel_gpu()
+        if ended == blocks - 1:
+            report_counts(report, statuses, counts, clear)
 
 
 @cute.kernel
@@ -312,13 +317,16 @@ def kernel(
     strides = (row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c)
     counts = read_counts(report, statuses)
     _, not_finite, doubted = counts
-    if not_finite > 0:
-        add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
-    if doubted > 0:
-        sizes = (m, n, k, batch, segment)
-        add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
-    idle = not_finite == 0 and doubted == 0
-    report_counts(report, statuses, counts, clear, idle)
+    results = report, statuses, counts, clear
+    if not_finite == 0 and doubted == 0:
+        report_if_first(*results)
+    else:
+        if not_finite > 0:
+            add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
+        if doubted > 0:
+            sizes = (m, n, k, batch, segment)
+            add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
+        report_if_last(*results)
 
 
 SIGNATURES = signatures(POINTERS, kernel)
