@@ -19,7 +19,7 @@ from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import variants
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.tiers import Case, Choice, fallback_of
 from gemmlab.linalg.runtime import building, kernels
 from gemmlab.linalg.runtime import built as runtime
 from gemmlab.linalg.shapes import Operand, Stack
@@ -59,7 +59,7 @@ def test_each_kernel_is_listed_once_and_has_its_own_file():
 def test_products_launch_listed_kernels_alone(
     m, n, k, batch, k_major, scheme, by_default, swapped, kept, sms
 ):
-    fallback = SCHEMES[scheme].fallback if by_default else None
+    fallback = fallback_of(scheme, Case(m, n, k, batch, SM90.capability)) if by_default else None
     left, right = (
         Factor(name, Operand(vectors, k, major, k, batch), scheme, fallback, at, SM90)
         for name, vectors, major, at in zip(

@@ -14,7 +14,7 @@ from gemmlab.linalg.planning import formulas, kinds
 from gemmlab.linalg.planning.formulas import NotTraceable
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
-from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Choice
 from gemmlab.linalg.shapes import Operand, Stack
 
 SMS = 132
@@ -22,6 +22,7 @@ LEFT, RIGHT, REPORT, TOTALS, DOUBTS = (i << 40 for i in range(1, 6))
 MEMORY = WorkspaceAddresses(LEFT, RIGHT, REPORT, TOTALS, DOUBTS)
 ARRAYS = dict(zip(NAMES, (i << 44 for i in range(1, 5)), strict=True))
 CHOICES = [
+    Choice("fp16x3", "", DIRECT),
     Choice("fp16x3", "", "bf16x6"),
     Choice("fp16x3", "requested"),
     Choice("bf16x6", "requested"),
@@ -35,6 +36,8 @@ def jobs(draw: Any) -> Job:
     choice = draw(st.sampled_from(CHOICES))
     sizes = st.one_of(st.integers(1, 300), st.integers(1, 6000))
     m, n, k = draw(sizes), draw(sizes), draw(st.one_of(sizes, st.integers(6000, 40000)))
+    if choice.fallback == DIRECT:
+        k = max(k, LEAST_DEPTH)
     batch = draw(st.sampled_from([1, 1, 1, 3]))
 
     def factor(name: str, vectors: int) -> Factor:

@@ -210,11 +210,11 @@ def test_the_report_tells_what_the_gpu_chose() -> None:
     a, b = fake_driver.Array(numbers((2048, 2048))), fake_driver.Array(numbers((2048, 2048)))
     product = gemmlab.Matmul(a, b)
     plan = product.plan()
-    assert (plan.tier, plan.fallback) == ("fp16x3", "bf16x6") and plan.tolerated is not None
+    assert (plan.tier, plan.fallback) == ("fp16x3", "tf32x3") and plan.tolerated is not None
     run = product._product.planned._run
     assert product.ran().tier == "fp16x3"
     run.found = Counts(at_risk=7, wide=plan.tolerated + 1)
-    assert product.ran().tier == "bf16x6" and str(run.found.at_risk) in product.ran().reason
+    assert product.ran().tier == "tf32x3" and str(run.found.at_risk) in product.ran().reason
     run.found = Counts(at_risk=9, wide=plan.tolerated, doubtful=3)
     assert product.ran().tier == "fp16x3" and "3 elements of the result" in str(product.ran())
 

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import families
 from gemmlab.kernels.gemm.sm90.config import FP16X3, Scheme, TileConfig
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import plan, program
@@ -23,6 +24,7 @@ from gemmlab.linalg.shapes import Stack
 
 U = 2.0**-24
 BY_DEFAULT = Choice("fp16x3", "", "tf32x3")
+LARGE = Choice("fp16x3", "", "bf16x6")  # by default, too
 ALONE = Choice("fp16x3", "requested")
 
 
@@ -48,8 +50,25 @@ def kernels(launches: tuple[PlannedLaunch, ...]) -> list[str]:
     return [launch.kernel for launch in launches]
 
 
-def test_by_default_the_gpu_may_choose() -> None:
+def test_by_default_the_last_launch_may_compute_all() -> None:
     launches = job(BY_DEFAULT, 300, 200, 100).launches(
+        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
+    )
+    assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed", "finish"]
+    multiply, finish = launches[2:]
+    assert multiply.args["least_risk"] == 0  # exactly one of them computes
+    assert multiply.args["most_risk"] + 1 == finish.args["least_risk"]
+    assert finish.args["most_doubts"] == 300 * 200 * 8 // 36 // 256
+
+
+@pytest.mark.parametrize(("k", "least_k"), [(32, 32), (191, 32), (192, 192), (5000, 192)])
+def test_the_last_launch_is_accurate_at_every_depth(k: int, least_k: int) -> None:
+    *_, finish = job(BY_DEFAULT, 300, 200, k).launches(WorkspaceAddresses(0, 0, 0), 132)
+    assert isinstance(finish.config, DirectConfig) and finish.config.least_k == least_k
+
+
+def test_a_large_product_may_run_again_in_bfloat16() -> None:
+    launches = job(LARGE, 300, 200, 100).launches(
         WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
     )
     again = ["repack", "multiply_packed"]
@@ -80,7 +99,11 @@ def test_a_tier_asked_for_is_the_only_one() -> None:
 
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     kept = 7 << 20
-    launches = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(
+    *_, finish = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(
+        WorkspaceAddresses(0, 128, 256), 132
+    )
+    assert finish.args["clear"] == 1 and kept in finish.args.values()
+    launches = job(LARGE, 300, 200, 100, kept=(None, kept)).launches(
         WorkspaceAddresses(0, 128, 256), 132
     )
     assert kernels(launches) == [
@@ -101,19 +124,25 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     )  # the parts for the fallback are in the workspace
 
 
-def test_sources_are_the_callers_arrays_and_no_others() -> None:
-    launches = job(BY_DEFAULT, 30, 20, 10, batch=3).launches(
+@pytest.mark.parametrize(
+    ("choice", "wanted"), [(BY_DEFAULT, ["abc"]), (LARGE, ["ab", "c", "abc"]), (ALONE, ["abc"])]
+)
+def test_sources_are_the_callers_arrays_and_no_others(choice: Choice, wanted: list[str]) -> None:
+    launches = job(choice, 30, 20, 40, batch=3).launches(
         WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
     )
     named = [{x.name for x in launch.args.values() if isinstance(x, Source)} for launch in launches]
-    assert named == [{"a"}, {"b"}, {"c"}, {"a", "b"}, {"c"}, {"a", "b", "c"}]
+    assert named == [*map(set, ("a", "b", "c", *wanted))]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_workspaces_hold_the_larger_of_both_splits(batch: int) -> None:
-    wanted = job(BY_DEFAULT, 300, 200, 100, batch)
-    parts = 2 * 3 * 300 * 128 * batch
-    assert parts <= wanted.left.workspace <= parts + 3 * 4 * 512 * batch + 1024
+    for choice, count in ((BY_DEFAULT, 2), (LARGE, 3)):
+        wanted = job(choice, 300, 200, 100, batch)
+        parts = 2 * count * 300 * 128 * batch
+        assert parts <= wanted.left.workspace <= parts + 3 * 4 * 512 * batch + 1024
+    assert job(LARGE, 300, 200, 100, batch, kept=(64, None)).left.workspace >= parts
+    assert job(BY_DEFAULT, 300, 200, 100, batch, kept=(64, None)).left.workspace == 0
     assert job(ALONE, 300, 200, 100, batch, kept=(64, None)).left.workspace == 0
 
 
@@ -180,6 +209,7 @@ def run(
     return c, Counts.of(risk, not_finite, doubtful)
 
 
+@pytest.mark.parametrize(("choice", "most_u"), [(BY_DEFAULT, 2 * 40**0.5), (LARGE, 4)])
 @pytest.mark.parametrize(
     ("make", "batch", "wide"),
     [(narrow, 1, 0), (one_wide, 1, 1), (all_wide, 1, 19), (one_wide, 3, 1)],
@@ -191,20 +221,22 @@ def test_the_product_is_float32_accurate_on_the_emulator(
     make: Callable[[np.random.Generator, tuple[int, int]], np.ndarray],
     batch: int,
     wide: int,
+    choice: Choice,
+    most_u: float,
 ) -> None:
-    """From arrays to C through all launches of the default; wide rows run in bfloat16."""
+    """From arrays to C through all launches; wide rows run in TF32, or in bfloat16."""
     monkeypatch.setattr(program, "tolerated", lambda vectors: 1)
     m, n, k = 20, 24, 40
     rng = np.random.default_rng(1)
     a, b = make(rng, (batch * m, k)).reshape(batch, m, k), narrow(rng, (k, n))
     b[0] = 0
     a[0, 3, 5] = np.inf
-    c, counts = run(memory, BY_DEFAULT, a, b)
+    c, counts = run(memory, choice, a, b)
 
     exact, size = (x(a).astype(float) @ x(b).astype(float) for x in (np.asarray, np.abs))
     finite = np.isfinite(size)
     assert finite.sum() == (batch * m - 1) * n
-    assert (np.abs(c[finite] - exact[finite]) <= 4 * U * size[finite]).all()
+    assert (np.abs(c[finite] - exact[finite]) <= most_u * U * size[finite]).all()
     assert np.array_equal(c[~finite], exact[~finite], equal_nan=True)
     assert (counts.wide, counts.not_finite) == (wide, 1)
     assert (counts.doubtful > 0) == (wide == 1)  # with more, the fallback computes all

@@ -31,10 +31,10 @@ from gemmlab.linalg.shapes import Operand, Stack
 HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 
 
-@pytest.mark.parametrize("n", [2048, 4096, 16384])
-def test_large_products_go_to_tensor_cores_with_a_way_out(n: int) -> None:
+@pytest.mark.parametrize(("n", "fallback"), [(2048, "tf32x3"), (4096, "bf16x6"), (16384, "bf16x6")])
+def test_large_products_go_to_tensor_cores_with_a_way_out(n: int, fallback: str) -> None:
     choice = choose(None, replace(HOPPER, m=n, n=n, k=n))
-    assert (choice.tier, choice.fallback) == ("fp16x3", "bf16x6")
+    assert (choice.tier, choice.fallback) == ("fp16x3", fallback)
 
 
 def test_formulas_predict_the_same_times() -> None:
@@ -140,7 +140,8 @@ def test_what_cannot_run_is_said_or_refused(case: Case, words: str) -> None:
 
 def test_packed_operands_decide() -> None:
     packed = replace(HOPPER, m=1, packed=(None, "fp16x3"))
-    assert choose(None, packed).fallback == "bf16x6"
+    assert choose(None, packed).fallback == "tf32x3"
+    assert choose(None, replace(packed, k=31)).fallback == "bf16x6"  # too shallow for TF32
     assert choose(None, replace(HOPPER, packed=("bf16x6", "bf16x6"))).tier == "bf16x6"
     for precision, case in (
         ("ieee", packed),

@@ -1,20 +1,19 @@
 """All launches of one product, in order, for a GPU or the emulator. Arithmetic alone.
 
-| launch               | tier by name | by default | large, by default | returns at once unless …     |
-|----------------------|--------------|------------|-------------------|------------------------------|
-| pack a, pack b       | yes          | yes        | yes               |                              |
-| multiply             | yes          | yes        | yes               | … few vectors are wide       |
-| repack both          |              |            | yes               | … many vectors are wide, or  |
-| multiply in bfloat16 |              |            | yes               | many elements are doubtful   |
-| repair               | yes          |            | yes               | … a vector is not finite, or |
-|                      |              |            |                   | elements are doubtful        |
-| finish: multiply in  |              | yes        |                   | … either                     |
-| TF32, or repair      |              |            |                   |                              |
+| launch               | by name | by default | large | returns at once unless …                   |
+|----------------------|---------|------------|-------|--------------------------------------------|
+| pack a, pack b       | yes     | yes        | yes   |                                            |
+| multiply             | yes     | yes        | yes   | … few vectors are wide                     |
+| repack both          |         |            | yes   | … many vectors are wide, or many           |
+| multiply in bfloat16 |         |            | yes   |   elements of C are doubtful               |
+| repair               | yes     |            | yes   | … a vector is not finite, or an element of |
+|                      |         |            |       |   C is doubtful (by default)               |
+| finish               |         | yes        |       | … any of these                             |
 
 The GPU decides which launches return at once, so the host never waits for it. Packing counts the
 elements at risk, and the vectors with many of them, which are wide. The counts are zero when a
-product begins; the last launch reports and clears them. Which products are large says
-`tiers.fallback_of`.
+product begins; the last launch reports and clears them. `finish` repairs C or, without packing,
+computes all of it in TF32. Large products (`tiers.fallback_of`) run again in bfloat16.
 
 Products without packing take one or two launches (`planning.direct`).
 """
@@ -90,8 +89,10 @@ class Factor:
     def workspace(self) -> int:
         """Bytes for the packed operand. `repack` overwrites it unless it is kept."""
         first = self.packed().nbytes if self.kept is None else 0
-        again = self.packed(self.fallback).nbytes if self.fallback in SCHEMES else 0
-        return most(first, again)
+        if self.fallback not in SCHEMES:
+            return first
+        nbytes: int = most(first, self.packed(self.fallback).nbytes)
+        return nbytes
 
 
 @dataclass(slots=True)

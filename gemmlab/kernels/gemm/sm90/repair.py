@@ -94,7 +94,9 @@ def add_products(
 
 
 @cute.jit
-def add_not_finite(arrays: tuple, strides: tuple, sizes: tuple, risks: tuple, alpha: Float32) -> None:
+def add_not_finite(
+    arrays: tuple, strides: tuple, sizes: tuple, risks: tuple, alpha: Float32
+) -> None:
     """Add float32 products in the rows and columns of C whose vectors are marked."""
     m, n, k, batch = sizes
     a, b, c = arrays
@@ -144,7 +146,7 @@ def add_element(
     start, end = ends
     thread, _, _ = cute.arch.thread_idx()
     total = Float32(0)
-    for kk in cutlass.range(start + thread, end, THREADS, unroll=8):
+    for kk in cutlass.range(start + thread, end, THREADS, unroll=16):
         total += mA[row, kk] * mB[kk, col]
     for level in cutlass.range_constexpr(5):
         total += cute.arch.shuffle_sync_bfly(total, 16 >> level)
