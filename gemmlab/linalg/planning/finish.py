@@ -1,4 +1,4 @@
-"""The last launch of a product in `fp16x3` that repairs C or, without packing, computes it again."""
+"""The last launch of a product in `fp16x3`: it repairs C or, without packing, computes it again."""
 
 from __future__ import annotations
 

@@ -206,9 +206,9 @@ def leave_doubtful(
 ) -> None:
     """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
 
-    Few threads have a sum that would be doubtful in the row and the column with the most elements at
-    risk, and only these read what is at risk in their rows and columns. Shortfalls are read only if
-    a sum is still small then.
+    Few threads have a sum that would be doubtful in the row and the column with the most elements
+    at risk, and only these read what is at risk in their rows and columns. Shortfalls are read only
+    if a sum is still small then.
     """
     m, n = sizes
     item, _, _ = tile

@@ -39,6 +39,7 @@ POINTERS = {
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
 WARPS = THREADS // 32
+WORDS = 8  # of `doubts`, which a thread loads before it looks at the first
 EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
 
 
@@ -186,22 +187,31 @@ def add_doubtful(
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    sW = cute.make_tensor(cute.arch.alloc_smem(Uint32, THREADS), cute.make_layout(THREADS))
+    shape = cute.make_layout((WORDS, THREADS), stride=(THREADS, 1))
+    sW = cute.make_tensor(cute.arch.alloc_smem(Uint32, WORDS * THREADS), shape)
     sH = cute.make_tensor(cute.arch.alloc_smem(Uint32, WARPS), cute.make_layout(WARPS))
     sP = cute.make_tensor(cute.arch.alloc_smem(Float32, WARPS), cute.make_layout(WARPS))
     pitch = cute.ceil_div(n, 32)  # words per row of C
-    words = batch * m * pitch
-    for first in cutlass.range(bx, words, blocks * THREADS, unroll=1):
+    words, step = batch * m * pitch, blocks * THREADS
+    found = cute.make_rmem_tensor(WORDS, Uint32)
+    for first in cutlass.range(bx, words, WORDS * step, unroll=1):
         for start in cutlass.range(0, k, segment, unroll=1):
             ends = (start, cutlass.min(start + segment, k))
-            word, index = Uint32(0), first + thread * blocks
-            if index < words:
-                at = Int64(start // segment) * words + index
-                word = Uint32(simt.element(doubts, at)[0])
-                if word != 0:
-                    simt.element(doubts, at)[0] = Uint32(0)
-            holders = cute.arch.vote_ballot_sync(word != 0 and not only_clear)
-            sW[thread] = word
+            own = doubts + Int64(start // segment) * words
+            for i in cutlass.range_constexpr(WORDS):
+                index = first + i * step + thread * blocks
+                found[i] = Uint32(0)
+                if index < words:
+                    found[i] = Uint32(simt.element(own, index)[0])
+            any_bit = Uint32(0)
+            for i in cutlass.range_constexpr(WORDS):
+                any_bit = any_bit | found[i]
+                sW[i, thread] = found[i]
+            if any_bit != 0:
+                for i in cutlass.range_constexpr(WORDS):
+                    if found[i] != 0:
+                        simt.element(own, first + i * step + thread * blocks)[0] = Uint32(0)
+            holders = cute.arch.vote_ballot_sync(any_bit != 0 and not only_clear)
             if thread % 32 == 0:
                 sH[thread // 32] = Uint32(holders)  # lanes with a bit
             cute.arch.sync_threads()
@@ -210,22 +220,23 @@ def add_doubtful(
                 while lanes != 0:
                     holder = warp * 32 + lowest(lanes)
                     lanes = lanes & (lanes - 1)
-                    bits, at_word = Uint32(sW[holder]), first + holder * blocks
-                    line, left = at_word // pitch, at_word % pitch * 32
-                    row, item = line % m, line // m
-                    mA = cute.make_tensor(
-                        a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
-                    )
-                    mB = cute.make_tensor(
-                        b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
-                    )
-                    mC = cute.make_tensor(
-                        c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1))
-                    )
-                    while bits != 0:
-                        place = (row, left + lowest(bits))
-                        bits = bits & (bits - 1)
-                        add_element(mA, mB, mC, sP, place, ends, alpha)
+                    for i in cutlass.range(WORDS, unroll=1):
+                        bits, at_word = Uint32(sW[i, holder]), first + i * step + holder * blocks
+                        line, left = at_word // pitch, at_word % pitch * 32
+                        row, item = line % m, line // m
+                        mA = cute.make_tensor(
+                            a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
+                        )
+                        mB = cute.make_tensor(
+                            b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
+                        )
+                        mC = cute.make_tensor(
+                            c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1))
+                        )
+                        while bits != 0:
+                            place = (row, left + lowest(bits))
+                            bits = bits & (bits - 1)
+                            add_element(mA, mB, mC, sP, place, ends, alpha)
             cute.arch.sync_threads()  # before the next words
 
 
