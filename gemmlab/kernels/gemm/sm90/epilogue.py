@@ -202,6 +202,7 @@ def leave_doubtful(
     tile: tuple,
     corner: tuple,
     sizes: tuple,
+    inside: Boolean,
     peak: cutlass.Constexpr,
 ) -> None:
     """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
@@ -216,6 +217,14 @@ def leave_doubtful(
     pairs = sums.shape[0][2]
     rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
     rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
+    if not inside:  # sums outside C are 0; none is doubtful
+        for j in cutlass.range_constexpr(pairs):
+            for e in cutlass.range_constexpr(2):
+                for r in cutlass.range_constexpr(2):
+                    row = row0 + coords[(0, r, 0), 0, 0][0]
+                    col = col0 + coords[(e, 0, j), 0, 0][1]
+                    if row >= m or col >= n:
+                        sums[(e, r, j), 0, 0] = Float32(float("inf"))
     has_small = Boolean(False)
     smallest = Float32(float("inf"))
     for i in cutlass.range_constexpr(cute.size(sums)):
@@ -239,7 +248,7 @@ def leave_doubtful(
                     col = col0 + coords[(e, 0, j), 0, 0][1]
                     limit = loss_of(rA[row], output.doubt) + loss_of(rB[col], output.doubt)
                     value = sums[(e, r, j), 0, 0]
-                    if cutlass.max(value, -value) < limit and row < m and col < n:
+                    if cutlass.max(value, -value) < limit:
                         known = least_magnitude(fA[row] + fB[col], output.depth, peak)
                         if known < limit:
                             sums[(e, r, j), 0, 0] = Float32(0)
@@ -320,6 +329,6 @@ def finish_tile(
     if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
         if output.doubt > 0:
             peak = config.scheme.peak
-            leave_doubtful(sums, coords, output, tile, (row0, col0), sizes, peak)
+            leave_doubtful(sums, coords, output, tile, (row0, col0), sizes, inside, peak)
     unscale(sums, coords, (row0, col0), (uA, uB), output.alpha)
     store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d), in_sectors)
