@@ -115,7 +115,7 @@ SM90 = Architecture(
     pack_k_major_rate=2.39e12,
     pack_mn_major_rate=1.67e12,
     store_rate=2.75e12,
-    # As fitted before; by the newest fit (3.47, 40.9, 42.8 …) two choices would be slower than SGEMM.
+    # As fitted before: by the newest fit (3.47, 40.9, 42.8 …) two choices are slower than SGEMM.
     sgemm_start=2.94e-6,
     sgemm_grain=32,
     sgemm_tile=45,

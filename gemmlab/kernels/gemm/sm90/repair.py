@@ -7,10 +7,9 @@ elements.
 
 **Doubtful elements.** `mainloop` sets a bit of `doubts` for each sum that elements at risk may have
 spoiled. Blocks take turns at the words of `doubts`: doubtful elements often lie side by side, so
-neighbouring words go to different blocks. All threads of a block share the sum of each element.
-Each of several launches over k has its own words, for the terms of its `segment` of k. Bits are
-cleared for the next product. If there were more than `most_doubts` of them, C has been computed in
-bfloat16 parts since.
+neighbouring words go to different blocks, whose warps take turns at the elements. Each of several
+launches over k has its own words, for the terms of its `segment` of k. Bits are cleared for the
+next product. If there were more than `most_doubts` of them, all of C has been computed again.
 
 Counters show whether there is anything to do; if not, every block ends at once. The counts are
 copied to `report` and cleared for the next product, except those of operands that stay packed.
@@ -39,6 +38,7 @@ POINTERS = {
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
 WARPS = THREADS // 32
+SUMS = 8  # of products of two elements, per lane
 WORDS = 8  # of `doubts`, which a thread loads before it looks at the first
 EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
 
@@ -134,32 +134,24 @@ def add_not_finite(
 
 @cute.jit
 def add_element(
-    mA: cute.Tensor,
-    mB: cute.Tensor,
-    mC: cute.Tensor,
-    sP: cute.Tensor,
-    at: tuple,
-    ends: tuple,
-    alpha: Float32,
+    mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, at: tuple, ends: tuple, alpha: Float32
 ) -> None:
-    """C[at] += alpha·A·B, over k between `ends`. sP: a sum per warp. Run by all threads."""
+    """C[at] += alpha·A·B, over k between `ends`. Run by a warp, with `SUMS` sums per lane."""
     row, col = at
     start, end = ends
-    thread, _, _ = cute.arch.thread_idx()
+    lane = cute.arch.lane_idx()
+    sums = [Float32(0) for _ in range(SUMS)]
+    for kk in cutlass.range(start + lane, end, 32 * SUMS, unroll=2):
+        for i in cutlass.range_constexpr(SUMS):
+            if kk + 32 * i < end:
+                sums[i] += mA[row, kk + 32 * i] * mB[kk + 32 * i, col]
     total = Float32(0)
-    for kk in cutlass.range(start + thread, end, THREADS, unroll=16):
-        total += mA[row, kk] * mB[kk, col]
-    for level in cutlass.range_constexpr(5):
-        total += cute.arch.shuffle_sync_bfly(total, 16 >> level)
-    if thread % 32 == 0:
-        sP[thread // 32] = total
-    cute.arch.sync_threads()
-    if thread == 0:
-        total = Float32(0)
-        for warp in cutlass.range_constexpr(WARPS):
-            total += sP[warp]
+    for i in cutlass.range_constexpr(SUMS):
+        for level in cutlass.range_constexpr(5):
+            sums[i] += cute.arch.shuffle_sync_bfly(sums[i], 16 >> level)
+        total += sums[i]
+    if lane == 0:
         mC[row, col] += alpha * total
-    cute.arch.sync_threads()  # before the next element's sums
 
 
 @cute.jit
@@ -190,7 +182,6 @@ def add_doubtful(
     shape = cute.make_layout((WORDS, THREADS), stride=(THREADS, 1))
     sW = cute.make_tensor(cute.arch.alloc_smem(Uint32, WORDS * THREADS), shape)
     sH = cute.make_tensor(cute.arch.alloc_smem(Uint32, WARPS), cute.make_layout(WARPS))
-    sP = cute.make_tensor(cute.arch.alloc_smem(Float32, WARPS), cute.make_layout(WARPS))
     pitch = cute.ceil_div(n, 32)  # words per row of C
     words, step = batch * m * pitch, blocks * THREADS
     found = cute.make_rmem_tensor(WORDS, Uint32)
@@ -215,6 +206,7 @@ def add_doubtful(
             if thread % 32 == 0:
                 sH[thread // 32] = Uint32(holders)  # lanes with a bit
             cute.arch.sync_threads()
+            count = Int32(0)
             for warp in cutlass.range(WARPS, unroll=1):
                 lanes = Uint32(sH[warp])
                 while lanes != 0:
@@ -236,7 +228,9 @@ def add_doubtful(
                         while bits != 0:
                             place = (row, left + lowest(bits))
                             bits = bits & (bits - 1)
-                            add_element(mA, mB, mC, sP, place, ends, alpha)
+                            if count % WARPS == thread // 32:
+                                add_element(mA, mB, mC, place, ends, alpha)
+                            count += 1
             cute.arch.sync_threads()  # before the next words
 
 
