@@ -141,10 +141,14 @@ def add_element(
     start, end = ends
     lane = cute.arch.lane_idx()
     sums = [Float32(0) for _ in range(SUMS)]
-    for kk in cutlass.range(start + lane, end, 32 * SUMS, unroll=2):
+    whole = end - (end - start) % (32 * SUMS)
+    for kk in cutlass.range(start + lane, whole, 32 * SUMS, unroll=2):
         for i in cutlass.range_constexpr(SUMS):
-            if kk + 32 * i < end:
-                sums[i] += mA[row, kk + 32 * i] * mB[kk + 32 * i, col]
+            sums[i] += mA[row, kk + 32 * i] * mB[kk + 32 * i, col]
+    for i in cutlass.range_constexpr(SUMS):
+        kk = whole + lane + 32 * i
+        if kk < end:
+            sums[i] += mA[row, kk] * mB[kk, col]
     total = Float32(0)
     for i in cutlass.range_constexpr(SUMS):
         for level in cutlass.range_constexpr(5):
@@ -214,23 +218,24 @@ def add_doubtful(
                     lanes = lanes & (lanes - 1)
                     for i in cutlass.range(WORDS, unroll=1):
                         bits, at_word = Uint32(sW[i, holder]), first + i * step + holder * blocks
-                        line, left = at_word // pitch, at_word % pitch * 32
-                        row, item = line % m, line // m
-                        mA = cute.make_tensor(
-                            a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
-                        )
-                        mB = cute.make_tensor(
-                            b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
-                        )
-                        mC = cute.make_tensor(
-                            c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1))
-                        )
-                        while bits != 0:
-                            place = (row, left + lowest(bits))
-                            bits = bits & (bits - 1)
-                            if count % WARPS == thread // 32:
-                                add_element(mA, mB, mC, place, ends, alpha)
-                            count += 1
+                        if bits != 0:
+                            line, left = at_word // pitch, at_word % pitch * 32
+                            row, item = line % m, line // m
+                            mA = cute.make_tensor(
+                                a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
+                            )
+                            mB = cute.make_tensor(
+                                b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
+                            )
+                            mC = cute.make_tensor(
+                                c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1))
+                            )
+                            while bits != 0:
+                                place = (row, left + lowest(bits))
+                                bits = bits & (bits - 1)
+                                if count % WARPS == thread // 32:
+                                    add_element(mA, mB, mC, place, ends, alpha)
+                                count += 1
             cute.arch.sync_threads()  # before the next words
 
 
