@@ -142,7 +142,7 @@ def add_element(
     lane = cute.arch.lane_idx()
     sums = [Float32(0) for _ in range(SUMS)]
     whole = end - (end - start) % (32 * SUMS)
-    for kk in cutlass.range(start + lane, whole, 32 * SUMS, unroll=2):
+    for kk in cutlass.range(start + lane, whole, 32 * SUMS, unroll=4):
         for i in cutlass.range_constexpr(SUMS):
             sums[i] += mA[row, kk + 32 * i] * mB[kk + 32 * i, col]
     for i in cutlass.range_constexpr(SUMS):
