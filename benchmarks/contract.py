@@ -1,6 +1,6 @@
 """The accuracy of matmul for families of matrices, against its contract. 20 seconds of GPU time.
 
-    python -m benchmarks contract benchmarks/h200/contract.json
+    python -m benchmarks contract benchmarks/h100/contract.json
 
 Needs PyTorch. The families are those of `families.py`, which tests use as well. An error is the
 largest |C - AB| / (|A||B|) of an element, in units of u = 2⁻²⁴, against float64. A time is the

@@ -295,7 +295,7 @@ def test_the_command_lists_its_measurements(capsys):
     assert command.main([]) == 0 == command.main(["contract"])
     printed = capsys.readouterr().out
     assert all(f"\n{name} " in printed for name in command.NAMES)
-    assert "benchmarks contract benchmarks/h200/contract.json" in printed
+    assert "benchmarks contract benchmarks/h100/contract.json" in printed
 
 
 def test_an_interruption_ends_the_command_with_130(monkeypatch, capsys):
