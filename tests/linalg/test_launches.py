@@ -164,7 +164,7 @@ def products_of(device: Driver, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     return lambda: asked
 
 
-@pytest.mark.parametrize(("size", "tier", "launches"), [(640, "tf32x3", 2), (2100, "fp16x3", 6)])
+@pytest.mark.parametrize(("size", "tier", "launches"), [(600, "tf32x3", 2), (2100, "fp16x3", 4)])
 def test_a_new_shape_costs_few_calls_and_makes_no_graph(
     device: Driver, products_of: Callable[[], list[str]], size: int, tier: str, launches: int
 ) -> None:
@@ -174,8 +174,8 @@ def test_a_new_shape_costs_few_calls_and_makes_no_graph(
     def matrix(rows: int, columns: int) -> fake_driver.Array:
         return fake_driver.Array(big[: rows * columns].reshape(rows, columns))
 
-    shapes = [(size + 8 * i, size + 16 * i, size + 400 - 8 * i) for i in range(20)]
-    for m, n, k in (*shapes, (size + 100, size + 100, size + 300)):
+    shapes = [(size + 4 * i, size + 8 * i, size + 200 - 8 * i) for i in range(20)]
+    for m, n, k in (*shapes, (size + 48, size + 48, size + 100)):
         a, b = matrix(m, k), matrix(k, n)
         device.launched.clear()
         products_of().clear()
@@ -251,7 +251,7 @@ def test_the_first_product_of_a_form_gets_the_arguments_that_a_planned_one_gets(
     """Of three similar products, the third needs no plan."""
     products_of()
     given, options = operands_of((0, 0, 0), form)
-    for size in ((1200, 1300, 1400), (1208, 1308, 1404), (1192, 1292, 1408)):
+    for size in ((1400, 1500, 1600), (1408, 1508, 1604), (1392, 1492, 1608)):
         given, options = operands_of(size, form)
         device.launched.clear()
         gemmlab.matmul(*given, **options)

@@ -19,7 +19,7 @@ from cutlass.cute.nvgpu import warp
 from gemmlab.kernels.gemm import packed
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K
-from gemmlab.kernels.gemm.sm90.epilogue import Output, certain_from, exceeds, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import Output, exceeds, finish_tile
 from gemmlab.kernels.gemm.sm90.scheduling import tile_coordinates
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of
 from gemmlab.kernels.gemm.tensor_core import fragments
@@ -226,8 +226,7 @@ def kernel(
     own_totals = totals.totals_of(totals_c, thread, config)
     TOTAL = config.total_k // LINE  # k-tiles
     scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-    certain = certain_from((status_a, status_b), doubt)
-    marks = (doubts, doubted, doubt, depth, certain)
+    marks = (doubts, doubted, doubt, depth, (status_a, status_b))
     risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
 

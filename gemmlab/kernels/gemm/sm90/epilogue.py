@@ -35,7 +35,7 @@ class Output(NamedTuple):
     doubted: cute.Pointer  # their number
     doubt: Float32  # see `Scheme`
     depth: Int32  # k, of whole rows and columns
-    certain: Float32  # no sum of at least that magnitude is doubtful
+    statuses: tuple  # what `pack` has counted in A and in B
 
 
 @cute.jit
@@ -225,11 +225,12 @@ def leave_doubtful(
                     col = col0 + coords[(e, 0, j), 0, 0][1]
                     if row >= m or col >= n:
                         sums[(e, r, j), 0, 0] = Float32(float("inf"))
+    certain = most_loss(output)
     has_small = Boolean(False)
     smallest = Float32(float("inf"))
     for i in cutlass.range_constexpr(cute.size(sums)):
         smallest = cutlass.min(smallest, cutlass.max(sums[i], -sums[i]))
-    if smallest < output.certain:
+    if smallest < certain:
         loss_a = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
         for j in cutlass.range_constexpr(pairs):
             for e in cutlass.range_constexpr(2):
@@ -258,10 +259,10 @@ def leave_doubtful(
 
 
 @cute.jit
-def certain_from(statuses: tuple, doubt: Float32) -> Float32:
+def most_loss(output: Output) -> Float32:
     """What the row and the column with the most elements at risk may lose, see `loss_of`."""
-    risks = [cute.make_tensor(status, cute.make_layout(3))[2] for status in statuses]
-    return Float32(Int32(risks[0] + risks[1])) * doubt
+    risks = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
+    return Float32(Int32(risks[0] + risks[1])) * output.doubt
 
 
 @cute.jit

@@ -43,7 +43,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import Output, certain_from, exceeds, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import Output, exceeds, finish_tile
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.scheduling import (
     next_stage,
@@ -361,8 +361,7 @@ def kernel(
         wait_for_previous()
         if computes(counts, limits):
             scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-            certain = certain_from((status_a, status_b), doubt)
-            marks = (doubts, doubted, doubt, depth, certain)
+            marks = (doubts, doubted, doubt, depth, (status_a, status_b))
             risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
             added = (d, row_d, column_d, batch_d)
             output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
