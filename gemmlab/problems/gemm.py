@@ -116,7 +116,7 @@ class Gemm:
         sizes = tuple(shape[axis] for axis in self.axes)
         m, n, k = sizes
         a = draw(family, sizes, (m, k), 0, seed)
-        if family == "zeros" and layout == "row":  # are not read, so that they take no memory
+        if family == "zeros" and layout == "row":  # copying a transpose would fill their pages
             b = draw(family, sizes, (k, n), 1, seed)
         else:
             b = draw(family, sizes, (n, k), 1, seed).T

@@ -1,13 +1,12 @@
 """The last launch of a product in `fp16x3`: repair C, or compute all of it again.
 
-If float16 spoiled few elements of C, they are added up again in float32, as in `repair`. If it
-spoiled many, or if many vectors are wide, this launch computes the product from the float32
-operands, as `direct` does; C may not have been computed before. In both cases the counts are
-reported and cleared.
+If few elements of C are doubtful, they are computed again in float32, as in `repair`. If many are,
+or if many vectors are wide, this launch computes the product from the float32 operands, as `direct`
+does; `mainloop` may have left C alone. In both cases the counts are reported and cleared.
 
-Nearly every product has nothing to do here. One launch that ends at once takes 2 to 4 µs less than
-three, which would pack the operands again, multiply them, and repair C. `repack` does so for larger
-products, where its product in bfloat16 is faster by more than that.
+Nearly every product has nothing to repair, and this launch ends at once. It replaces three:
+`repack`, a product in bfloat16, and `repair`. Large products keep these, because bfloat16 is faster
+than TF32 there, and two launches more hardly count.
 """
 
 import cutlass
