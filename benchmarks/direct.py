@@ -125,13 +125,13 @@ def bound(
     route = None if index is None else routes[index]
     job = Job(*factors, Stack(m, n, n, 1, batch, steps[2]), choice, route=route)
     sms = SM90.multiprocessors
-    zeros = [gpu.empty(size // 4 + 1).zero_() for size in (*job.sizes(sms), plan.REPORT_BYTES)]
-    at_left, at_right, totals, doubts, report = (space.data_ptr() for space in zeros)
+    spaces = [gpu.empty(size // 4 + 1).zero_() for size in (*job.sizes(sms), plan.REPORT_BYTES)]
+    at_left, at_right, totals, doubts, report = (space.data_ptr() for space in spaces)
     memory = WorkspaceAddresses(at_left, at_right, report, totals, doubts)
     launches = launcher.bind(job.launches(memory, sms))
     addresses = a.data_ptr(), b.data_ptr(), c.data_ptr(), c.data_ptr()
 
-    def run(_: Any = zeros) -> None:  # keeps the memory alive
+    def run(_: Any = spaces) -> None:  # keeps the memory alive
         stream = gpu.torch.cuda.current_stream().cuda_stream
         for launch in launches:
             launch.launch(stream, addresses)

@@ -43,11 +43,9 @@ def run(memory: SharedMemory, key: Any, work: Callable[[Any], None]) -> None:
     if torch.cuda.is_current_stream_capturing():
         from gemmlab.linalg.runtime import products  # imports the driver's bindings
 
-        place.clearing.wait_stream(current)
         streams = (stream.cuda_stream for stream in (current, *place.beside))
-        with products.recorded_in_turn(streams, place.clearing.cuda_stream):
+        with products.recorded_in_turn(streams):
             work(place.beside)
-        current.wait_stream(place.clearing)
         return
     memory.enter(current)
     if key is None:
@@ -105,7 +103,6 @@ class _Place(NamedTuple):
 
     aside: Any
     beside: tuple[Any, ...]
-    clearing: Any
     pool: Any
 
     @property
@@ -125,5 +122,5 @@ class _Place(NamedTuple):
 
 @cache
 def _place(device: Any, _stream: int) -> _Place:
-    aside, *beside, clearing = (torch.cuda.Stream(device) for _ in range(_STREAMS + 1))
-    return _Place(aside, tuple(beside), clearing, torch.cuda.graph_pool_handle())
+    aside, *beside = (torch.cuda.Stream(device) for _ in range(_STREAMS))
+    return _Place(aside, tuple(beside), torch.cuda.graph_pool_handle())

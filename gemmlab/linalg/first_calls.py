@@ -222,17 +222,14 @@ def run(
     space = workspace(framework, device, stream)
     with space.lock:
         report = space.take_report()
-        first = FirstCall(space, report, saved[chosen], planned)
         for i, kind in enumerate(alike):
             launches = kind.plan(*numbers, report, *addresses, space.places)
             if launches is not None:
                 alike[i], alike[0] = alike[0], kind
-                try:
-                    space.launcher.launch_kind(kind, *launches, stream)
-                except BaseException:
-                    space.free()  # as in TensorCoreRun.enqueue
-                    raise
-                return result, first
+                # If it fails, the report is not given back: its counters may no longer be zero.
+                space.launcher.launch_kind(kind, *launches, stream)
+                return result, FirstCall(space, report, saved[chosen], planned)
+        space.give_report(report)
     return None
 
 

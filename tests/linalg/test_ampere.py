@@ -39,9 +39,7 @@ def multiply(a: np.ndarray, b: np.ndarray, choice: Choice, majors: tuple[bool, b
     """C by all launches on the emulator, for two multiprocessors."""
     (m, k), n = a.shape, b.shape[1]
     memory, wanted = DeviceImage(), job(m, n, k, choice, majors)
-    spaces = [np.zeros(max(size, 4), np.uint8) for size in wanted.sizes(2)]
-    for space in spaces[:3]:
-        space[plan.STATUS_BYTES :] = 0xFF  # NaN: nothing else need be zero
+    spaces = [np.full(max(size, 4), 0xFF, np.uint8) for size in wanted.sizes(2)]  # NaN
     left, right, totals, doubts = (memory.place(space) for space in spaces)
     report = memory.place(np.zeros(REPORT_BYTES, np.uint8))
     c = np.full((m, n), np.nan, np.float32)

@@ -68,7 +68,7 @@ def product(
         if isinstance(launch.config, PackConfig) and launch.kernel == "pack_k_major":
             launch = replace(launch, config=replace(launch.config, fours=2))
         memory.run(launch)
-    return c, report.view(np.uint64)
+    return c, report.view(np.uint64)[:5]
 
 
 def before(m: int, n: int) -> np.ndarray:

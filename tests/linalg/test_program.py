@@ -17,7 +17,7 @@ from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import plan, program
 from gemmlab.linalg.planning.launch import PlannedLaunch
-from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.planning.plan import REPORT_BYTES
 from gemmlab.linalg.planning.program import Factor, Job, Source, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
@@ -184,10 +184,12 @@ def run(
     beta: float = 0.0,
     before: float | np.ndarray = np.nan,
     added: tuple[Stack, np.ndarray] | None = None,
+    times: int = 1,
 ) -> tuple[np.ndarray, Counts]:
     """C of all launches, and what the GPU counted. Checks what they leave behind.
 
     before: all elements of C, or of all items of it, unless something else is `added` to it.
+    times: runs of the product in the same memory, as by a CUDA graph.
     """
     batch, m, k = a.shape
     d, source = added or (None, np.empty(1))
@@ -196,16 +198,16 @@ def run(
     arrays = {"a": a, "b": b, "c": c, "d": source}
     at = {name: memory.place(array) for name, array in arrays.items()}
     sizes = (wanted.left.workspace, wanted.right.workspace, REPORT_BYTES, 4, wanted.doubts)
-    spaces = [np.zeros(size, np.uint8) for size in sizes]
+    spaces = [np.full(size, 0xFF, np.uint8) for size in sizes]  # stale contents, NaN
+    report = spaces[2]
+    report[:] = 0
     launches = wanted.launches(
         WorkspaceAddresses(*(memory.place(space) for space in spaces)), sms=2
     )
-    for launch in program.placed(launches, at):
+    for launch in times * program.placed(launches, at):
         memory.run(launch)
-    assert not any(space[:STATUS_BYTES].any() for space in spaces[:2])
-    assert not spaces[4].any()
-    risk, not_finite, ended, running, doubtful = (int(x) for x in spaces[2].view(np.uint64))
-    assert (ended, running) == (0, 0)
+    risk, not_finite, ended, running, doubtful, *statuses = map(int, report.view(np.uint64))
+    assert (ended, running) == (0, 0) and not any(statuses)
     return c, Counts.of(risk, not_finite, doubtful)
 
 
@@ -309,6 +311,8 @@ def test_checks_find_nothing_where_doubtful_elements_are_computed(
     a, b = families.FAMILIES["both sparse"](np.random.default_rng(1), 70, 66, 100)
     (c,), counts = run(checked, BY_DEFAULT, a[None], b)
     assert counts.doubtful > c.size // 8 and np.isfinite(c).all()
+    (again,), counted = run(checked, BY_DEFAULT, a[None], b, times=2)
+    assert np.array_equal(again, c) and counted == counts
 
 
 @pytest.mark.parametrize("family", ["one-hot", "both sparse"])

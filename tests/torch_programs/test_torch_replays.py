@@ -42,7 +42,7 @@ class Place:
 
     def __init__(self) -> None:
         self.aside, self.beside, self.pool, self.version = STREAM, (STREAM,), "pool", 0
-        self.products, self.clearing = (STREAM, STREAM), STREAM
+        self.products = STREAM, STREAM
 
 
 class Graph:

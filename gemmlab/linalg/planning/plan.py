@@ -36,8 +36,10 @@ from gemmlab.linalg.shapes import Operand
 
 STATUS_BYTES = 24  # of three 64-bit counts: `kernels.gemm.sm90.pack`
 # Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
-# elements of the running product and of the last one.
-REPORT_BYTES = 40
+# elements of the running product and of the last one. Behind them, the statuses of the operands
+# that the running product packs.
+REPORT_BYTES = 120
+STATUSES = (64, 96)  # offsets of the statuses of the left and of the right operand
 SHORT_SUM = 64  # terms that `Scheme.doubt` is for
 DOUBTED = 24  # offset in the report of the number of doubtful elements
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
@@ -48,12 +50,18 @@ Addresses = tuple[Address, Address, Address]
 
 
 def pack(
-    operand: Operand, packed: Packed, source: Address, target: Address, beside: bool = False
+    operand: Operand,
+    packed: Packed,
+    source: Address,
+    target: Address,
+    beside: bool = False,
+    status: Address | None = None,
 ) -> tuple[PlannedLaunch, ...]:
     """Return the launches that pack the operand at `source` into memory at `target`.
 
-    The first `STATUS_BYTES` at `target` must be zero when they start. beside: whether the launch
-    before them packs another operand, so that both may run at the same time.
+    beside: whether the launch before them packs another operand, so that both may run at the same
+    time. status: address of `STATUS_BYTES`, which must be zero when they start; None: the first
+    ones at `target`.
     """
     offsets, arch, scheme, first = packed.offsets, packed.arch, packed.scheme.name, packed.first
     found: dict[str, Value] = {
@@ -69,7 +77,7 @@ def pack(
         "out": target + offsets["out"],
         "unscale": target + offsets["unscale"],
         "shortfall": target + offsets["shortfall"],
-        "status": target + offsets["status"],
+        "status": target + offsets["status"] if status is None else status,
         "pitch": packed.pitch,
     }
     together = {"beside": int(beside)}
@@ -148,7 +156,7 @@ class Added(NamedTuple):
 class Doubts(NamedTuple):
     """Where launches record doubtful elements.
 
-    bits: address of `doubt_bytes` zeros if the launch marks them, or 0. counter: address of their
+    bits: address of `doubt_bytes` if the launch marks them, or 0. counter: address of their
     number. most: with how many of them all of C is computed again.
     """
 
@@ -169,21 +177,23 @@ def multiply(
     bases: tuple[Address, Address] | None = None,
     doubts: Doubts | None = None,
     added: Added | None = None,
+    statuses: tuple[Address, Address] | None = None,
 ) -> tuple[PlannedLaunch, ...]:
     """Return the launches that multiply packed operands.
 
     addresses: of the packed A, the packed B, and C. totals: address of `totals_bytes` bytes. The
     kernels return at once unless the number of elements at risk lies in `risk`, ends included, or
     that of doubtful elements is above `doubts.most`. bases: the packed operands whose exponents and
-    counts apply, if not A and B themselves. added: D, if it is not C. If k is very large, each
-    launch covers a segment of it, and all but the first add to C, which limits the number of
-    rounded additions per sum.
+    counts apply, if not A and B themselves. added: D, if it is not C. statuses: as for `pack`. If
+    k is very large, each launch covers a segment of it, and all but the first add to C, which
+    limits the number of rounded additions per sum.
     """
     assert a.first == "nearest" or a.first != b.first, "first parts of a and b rounded one way"
     at_a, at_b, at_c = addresses
     base_a, base_b = bases or (at_a, at_b)
     blocks = _blocks(product, tile, sms)
     offsets_a, offsets_b = a.offsets, b.offsets
+    status_a, status_b = statuses or _statuses((a, b), (base_a, base_b))
     own = Added(at_c, product.ldc, 1, product.batch_c)
     launches = []
     bits, counter, most_doubts = doubts or Doubts(0, 0)
@@ -203,8 +213,8 @@ def multiply(
             "risk_b": base_b + offsets_b["risk"],
             "shortfall_a": base_a + offsets_a["shortfall"],
             "shortfall_b": base_b + offsets_b["shortfall"],
-            "status_a": base_a + offsets_a["status"],
-            "status_b": base_b + offsets_b["status"],
+            "status_a": status_a,
+            "status_b": status_b,
             "totals_c": totals,
             "doubts": bits + i * _bits_bytes(product) if bits else 0,
             "doubted": counter,
@@ -233,8 +243,13 @@ def multiply(
     return tuple(launches)
 
 
+def _statuses(packed: tuple[Packed, Packed], at: tuple[Address, Address]) -> list[Address]:
+    """The statuses of operands that keep theirs."""
+    return [start + x.offsets["status"] for x, start in zip(packed, at, strict=True)]
+
+
 def doubt_bytes(product: Product) -> int:
-    """Bytes of device memory for a bit per element of C and segment of k. It must be zero."""
+    """Bytes of device memory for a bit per element of C and segment of k; any contents will do."""
     return len(segments(product.k)) * _bits_bytes(product)
 
 
@@ -274,22 +289,25 @@ def repair(
     sms: int,
     clear: int = 3,
     doubts: Doubts | None = None,
+    statuses: tuple[Address, Address] | None = None,
 ) -> PlannedLaunch:
     """Return the launch that repairs C, the last of a product.
 
     addresses: of A, B and C. workspaces: of packed A, packed B, and a report of `REPORT_BYTES`,
     zeroed before its first use. doubts: of all launches of `multiply`. clear: bit 0 clears the
-    counts of A, bit 1 those of B, for operands that the next product packs again.
+    status of A, bit 1 that of B, for operands that the next product packs again. statuses: as for
+    `pack`.
     """
     at_a, at_b, report = workspaces
+    status_a, status_b = statuses or _statuses(packed, (at_a, at_b))
     args = {
         "a": addresses[0],
         "b": addresses[1],
         "c": addresses[2],
         "risk_a": at_a + packed[0].offsets["risk"],
         "risk_b": at_b + packed[1].offsets["risk"],
-        "status_a": at_a + packed[0].offsets["status"],
-        "status_b": at_b + packed[1].offsets["status"],
+        "status_a": status_a,
+        "status_b": status_b,
         "report": report,
         "doubts": doubts.bits if doubts else 0,
         "m": product.m,

@@ -97,7 +97,11 @@ class Factor:
 
 @dataclass(slots=True)
 class WorkspaceAddresses:
-    """Addresses of two workspaces, whose first 16 bytes are zero, the report, totals, and zeros."""
+    """Addresses of two workspaces, the report, totals, and doubts.
+
+    The report must be zero before its first product, and each product leaves what it counts in
+    zero. All else may have any contents.
+    """
 
     left: Address
     right: Address
@@ -159,7 +163,7 @@ class Job:
 
     @property
     def doubts(self) -> int:
-        """Bytes of zeros that the product needs."""
+        """Bytes of device memory for doubts."""
         return plan.doubt_bytes(self._product) if self._checks else 0
 
     @property
@@ -225,21 +229,24 @@ class Job:
             memory.left if self.left.kept is None else self.left.kept,
             memory.right if self.right.kept is None else self.right.kept,
         )
+        statuses = self._statuses(memory.report)
         result: list[PlannedLaunch] = []
-        for factor, base in zip(factors, bases, strict=True):
+        for factor, base, status in zip(factors, bases, statuses, strict=True):
             if factor.kept is None:
                 source, beside = _SOURCES[factor.name], bool(result)
-                result += plan.pack(factor.operand, factor.packed(), source, base, beside)
+                result += plan.pack(factor.operand, factor.packed(), source, base, beside, status)
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED
         doubts = Doubts(memory.doubts, counter) if self._checks else None
-        result += self._multiply(self.choice.tier, bases, bases, sms, (0, most), at, doubts)
+        rest = sms, statuses
+        limits = (0, most)
+        result += self._multiply(self.choice.tier, bases, bases, *rest, limits, at, doubts)
         many = Doubts(0, counter, NO_LIMIT if self.most_doubtful is None else self.most_doubtful)
         if self.choice.fallback in SCHEMES:
-            result.append(self._repack(spaces, bases, sms, most + 1, many))
+            result.append(self._repack(spaces, bases, *rest, most + 1, many))
             risk = (most + 1, NO_LIMIT)
-            result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at, many)
+            result += self._multiply(self.choice.fallback, spaces, bases, *rest, risk, at, many)
         addresses = (_SOURCES[self.left.name], _SOURCES[self.right.name], c)
         packed = (self.left.packed(), self.right.packed())
         report = (*bases, memory.report)
@@ -247,10 +254,21 @@ class Job:
         operands = (self.left.operand, self.right.operand)
         if doubts:
             doubts = doubts._replace(most=many.most)
-        last = plan.repair(self._product, *operands, packed, addresses, report, sms, clear, doubts)
+        last = plan.repair(
+            self._product, *operands, packed, addresses, report, sms, clear, doubts, statuses
+        )
         if self.choice.fallback == DIRECT:
             last = finish(self._product, last, *operands, most + 1, self._added, sms)
         return *result, last
+
+    def _statuses(self, report: Address) -> tuple[Address, Address]:
+        """Addresses of the statuses: of an operand packed for this product, in the report."""
+        found = (
+            report + offset if x.kept is None else x.kept + x.packed().offsets["status"]
+            for x, offset in zip((self.left, self.right), plan.STATUSES, strict=True)
+        )
+        left, right = found
+        return left, right
 
     def _direct(self, slices: Address, sms: int) -> tuple[PlannedLaunch, ...]:
         left, right = self.left, self.right
@@ -296,6 +314,7 @@ class Job:
         data: tuple[Address, Address],
         bases: tuple[Address, Address],
         sms: int,
+        statuses: tuple[Address, Address],
         risk: tuple[int, int],
         totals: Address,
         doubts: Doubts | None,
@@ -303,9 +322,9 @@ class Job:
         """Multiply the packed data at `data`, with the exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
         tile, addresses = self._tile(scheme, sms), (*data, _SOURCES["c"])
-        d = self._added
+        d, product = self._added, self._product
         return plan.multiply(
-            self._product, tile, *packed, addresses, sms, risk, totals, bases, doubts, d
+            product, tile, *packed, addresses, sms, risk, totals, bases, doubts, d, statuses
         )
 
     def _repack(
@@ -313,6 +332,7 @@ class Job:
         spaces: tuple[Address, Address],
         bases: tuple[Address, Address],
         sms: int,
+        statuses: tuple[Address, Address],
         least_risk: int,
         doubts: Doubts,
     ) -> PlannedLaunch:
@@ -323,8 +343,9 @@ class Job:
             "most_doubts": doubts.most,
         }
         blocks = batch = 1
-        for side, factor, to, base in zip(
-            "ab", (self.left, self.right), spaces, bases, strict=True
+        factors = self.left, self.right
+        for side, factor, to, base, status in zip(
+            "ab", factors, spaces, bases, statuses, strict=True
         ):
             operand, packed = factor.operand, factor.packed(factor.fallback)
             offsets = packed.offsets
@@ -332,7 +353,7 @@ class Job:
             args[f"out_{side}"] = to + offsets["out"]
             args[f"unscale_{side}"] = base + offsets["unscale"]
             args[f"risk_{side}"] = base + offsets["risk"]
-            args[f"status_{side}"] = base + offsets["status"]
+            args[f"status_{side}"] = status
             args[f"vectors_{side}"] = operand.vectors
             args[f"depth_{side}"] = operand.depth
             args[f"ldx_{side}"] = operand.ld

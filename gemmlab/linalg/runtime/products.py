@@ -31,8 +31,7 @@ from gemmlab.linalg.runtime.workspaces import (
 _LAUNCHED = 8
 _LATER = (0,) * len(NAMES)  # the addresses of the caller's arrays, put in when the product runs
 _in_turn: set[int] = set()  # streams; see `in_turn`
-_clearing: dict[int, int] = {}  # by stream; see `recorded_in_turn`
-_shared: dict[int, Workspace] = {}  # by stream
+_shared: dict[int, Workspace | None] = {}  # by stream; see `recorded_in_turn`
 
 
 @contextmanager
@@ -40,8 +39,8 @@ def in_turn(*streams: int) -> Iterator[None]:
     """Let graphs that record these streams, given as handles, use the streams' own workspaces.
 
     They may be replayed while the `version` of these is the same, one after the other, and not
-    beside other work of the streams. A product needs no memory of its own then, which it would have
-    to clear. Each product must have run on its stream before.
+    beside other work of the streams. A product needs no memory of its own then. Each product must
+    have run on its stream before.
     """
     _in_turn.update(streams)
     try:
@@ -51,20 +50,16 @@ def in_turn(*streams: int) -> Iterator[None]:
 
 
 @contextmanager
-def recorded_in_turn(streams: Iterable[int], clearing: int) -> Iterator[None]:
-    """Let the products that a graph records on one of these streams, given as handles, share memory
-    of the graph. They run one after the other.
-
-    The memory is cleared once for all of them, on the stream `clearing`: a product that waits for
-    its operands does not wait for that as well.
+def recorded_in_turn(streams: Iterable[int]) -> Iterator[None]:
+    """Let the products that a graph of PyTorch records on one of these streams, given as handles,
+    share memory of the graph. They run one after the other.
     """
     streams = tuple(streams)
-    _clearing.update(dict.fromkeys(streams, clearing))
+    _shared.update(dict.fromkeys(streams))
     try:
         yield
     finally:
         for stream in streams:
-            _clearing.pop(stream, None)
             _shared.pop(stream, None)
 
 
@@ -128,8 +123,8 @@ class TensorCoreRun:
                         graph.move(addresses)
                     graph.replay(self._stream)
             except BaseException:
-                # The counters may no longer be zero; allocate new ones next time.
-                self._space.free()
+                # Its counters may no longer be zero: the next run takes another.
+                self._report, self._version = 0, -1
                 raise
             self._last = self._report
 
@@ -178,7 +173,7 @@ class TensorCoreRun:
         """Add the product to the CUDA graph that the stream is recording, with its own memory.
 
         The report has its own memory, too, because a replay may count while other products run. A
-        product that counts nothing has none: clearing it would cost as much as a small product.
+        product that counts nothing has none.
         """
         job, sms, report = self._job, self._multiprocessors, 0
         space = self._recorded_space()
@@ -190,11 +185,11 @@ class TensorCoreRun:
         self._last = report
 
     def _recorded_space(self) -> Workspace:
-        stream, clearing = self._stream, _clearing.get(self._stream)
+        stream = self._stream
         found = _shared.get(stream)
         if found is None:
-            found = recorded_space(self._framework, self._device, stream, clearing)
-            if clearing is not None:
+            found = recorded_space(self._framework, self._device, stream)
+            if stream in _shared:
                 _shared[stream] = found
         return found
 

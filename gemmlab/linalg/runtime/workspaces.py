@@ -12,8 +12,7 @@ from cuda.bindings import driver as cu
 from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.arrays import Framework
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.planning.packed import ALIGNMENT
-from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.planning.plan import REPORT_BYTES
 from gemmlab.linalg.planning.program import Job, WorkspaceAddresses
 from gemmlab.linalg.runtime import gpus
 from gemmlab.linalg.runtime.driver import call, relaxed
@@ -44,15 +43,14 @@ class Workspace:
         self.lock = threading.RLock()
         self.launcher = Launcher(device)
 
-    def address(self, name: str, nbytes: int, zeros: int = 0) -> int:
-        """Return the address of an allocation of at least `nbytes` bytes.
+    def address(self, name: str, nbytes: int) -> int:
+        """Return the address of an allocation of at least `nbytes` bytes, with any contents.
 
-        `zeros` bytes at its beginning, or all if they are as many, are zero between products. No
-        CUDA graph may be recording the stream.
+        No CUDA graph may be recording the stream.
         """
         _, address, size = self._arrays.get(name, _NO_ARRAY)
         if size < nbytes:
-            asked, nbytes = nbytes, max(nbytes, size + size // _GROWTH, STATUS_BYTES)
+            nbytes = max(nbytes, size + size // _GROWTH)
             current = self._framework.stream(self._device) == self._stream
             with (
                 self._framework.entered(self._device, None if current else self._stream),
@@ -61,9 +59,6 @@ class Workspace:
                 make = self._framework.maker((ceil_div(nbytes, 4),), self._device)
                 array = self._allocated(make)
                 address = self._framework.address(array)
-                if zeros:
-                    zeros = nbytes if zeros == asked else zeros
-                    call(cu.cuMemsetD8Async, address, 0, zeros, self._stream)
             self._arrays[name] = array, address, nbytes
             self.version += 1
         return address
@@ -77,11 +72,10 @@ class Workspace:
         return left and at[0], right and at[1], totals and at[2], doubts and at[3]
 
     def _grow(self, sizes: tuple[int, int, int, int]) -> None:
-        names, doubts = ("left", "right", "totals", "doubts"), sizes[3]
-        zeros = STATUS_BYTES, STATUS_BYTES, 0, doubts
-        for each in zip(names, sizes, zeros, strict=True):
-            if each[1]:
-                self.address(*each)
+        names = "left", "right", "totals", "doubts"
+        for name, nbytes in zip(names, sizes, strict=True):
+            if nbytes:
+                self.address(name, nbytes)
         found = [self._arrays.get(name, _NO_ARRAY) for name in names]
         self._at, self._room = (tuple(x[i] for x in found) for i in (1, 2))
 
@@ -150,54 +144,13 @@ class _RecordedSpace(Workspace):
     def _allocated(self, make: Callable[[], Any]) -> Any:
         return make()
 
-    def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
-        """One node of the graph clears the doubts and the left factor's counts, side by side."""
-        if not (left and doubts):
-            return super().places(left, right, totals, doubts)
-        begin = ceil_div(doubts, ALIGNMENT) * ALIGNMENT
-        at = self.address("doubts and left", begin + left, begin + STATUS_BYTES)
-        return at + begin, *super().places(0, right, totals, 0)[1:3], at
 
+def recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
+    """Return a new workspace for products being recorded in a CUDA graph, one after the other.
 
-class _SharedSpace(_RecordedSpace):
-    """The same for several products, one after the other.
-
-    It belongs to another stream, `clearing`, which clears it as soon as the work before has ended.
-    """
-
-    def __init__(self, framework: Framework, device: int, stream: int, clearing: int) -> None:
-        super().__init__(framework, device, clearing)
-        self._user, self._all = stream, list[Any]()
-
-    def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
-        return Workspace.places(self, left, right, totals, doubts)
-
-    def address(self, name: str, nbytes: int, zeros: int = 0) -> int:
-        before = self.version
-        address = super().address(name, nbytes, zeros)
-        if self.version != before:
-            # Else what is too small now might be given out and cleared while a product uses it.
-            self._all.append(self._arrays[name][0])
-            event = call(cu.cuEventCreate, cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-            call(cu.cuEventRecord, event, self._stream)
-            call(cu.cuStreamWaitEvent, self._user, event, 0)
-            call(cu.cuEventDestroy, event)
-        return address
-
-
-def recorded_space(
-    framework: Framework, device: int, stream: int, clearing: int | None = None
-) -> Workspace:
-    """Return a new workspace for a product being recorded in a CUDA graph.
-
-    With a stream that is recorded as well, `clearing`, it is for several products in turn.
     While PyTorch records a graph, it allocates from the graph's own pool, which keeps the memory.
     """
-    space: Workspace
-    if clearing is None:
-        space = _RecordedSpace(framework, device, stream)
-    else:
-        space = _SharedSpace(framework, device, stream, clearing)
+    space = _RecordedSpace(framework, device, stream)
     if framework.name != "torch":
         _recorded.append(space)
     return space

@@ -6,6 +6,8 @@ import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels import atomics
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, VECTOR_PITCH
 
 NO_LOSS = -1e38
@@ -192,6 +194,29 @@ def store_shifted(
             for e in cutlass.range_constexpr(2):
                 if column + e >= 0 and column + e < end:
                     pair(first + column, 0)[e] = two[e]
+
+
+@cute.jit
+def clear_doubts(
+    coords: cute.Tensor, output: Output, tile: tuple, sizes: tuple, config: cutlass.Constexpr
+) -> None:
+    """Clear the bits of the warp's elements of a tile, which `leave_doubtful` may set later.
+
+    So no other launch has to. Four lanes share a row, and take turns at its words.
+    """
+    m, n = sizes
+    item, tile_m, tile_n = tile
+    own, pitch = cute.arch.lane_idx() % 4, cute.ceil_div(n, 32)
+    count = coords.shape[0][2] // 4  # words per row of the tile
+    for r in cutlass.range_constexpr(2):
+        row, col = coords[(0, r, 0), 0, 0]
+        row, first = tile_m * config.block_m + row, (tile_n * config.block_n + col) // 32
+        for i in cutlass.range_constexpr(ceil_div(count, 4)):
+            word = own + 4 * i
+            if row < m and word < count and first + word < pitch:
+                at = (Int64(item) * m + row) * pitch + first + word
+                simt.element(output.doubts, at)[0] = Uint32(0)
+    cute.arch.sync_warp()  # another lane may set a bit
 
 
 @cute.jit

@@ -78,11 +78,11 @@ def kernel(
                 c_strides, factors = ((row_c, one), (row_d, column_d)), (alpha, beta)
                 result = Result((c, d), (m, n), c_strides, (batch_c, batch_d), Int64(0), factors)
                 multiply(operands, result, k, (1, 1, items), cutlass.min(blocks, items), config)
-        elif not_finite > 0:
-            repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
-        if doubted > 0:
-            sizes = (m, n, k, batch, segment)
-            repair.add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
+        else:
+            if not_finite > 0:
+                repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
+            if doubted > 0:
+                repair.add_doubtful(arrays, strides, (m, n, k, batch, segment), doubts, alpha)
         repair.report_if_last(*results)
 
 

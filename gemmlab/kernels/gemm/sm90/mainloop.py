@@ -43,7 +43,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import Output, exceeds, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import Output, clear_doubts, exceeds, finish_tile
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.scheduling import (
     next_stage,
@@ -66,7 +66,7 @@ POINTERS = {
     "status_a": ("uint64", "input"),
     "status_b": ("uint64", "input"),
     "totals_c": ("float32", "output"),
-    "doubts": ("uint32", "accumulator"),
+    "doubts": ("uint32", "output"),
     "doubted": ("uint64", "accumulator"),
 }
 
@@ -241,6 +241,9 @@ def consume(
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
         item, tile_m, tile_n = tile_coordinates(tile, work.m, work.n, config)
         sums.fill(0.0)
+        if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
+            if output.doubt > 0:
+                clear_doubts(coords, output, (item, tile_m, tile_n), (work.m, work.n), config)
         for k_tile in cutlass.range(work.k_tiles, unroll=1):
             stages = [None] * PARTS
             for part in cutlass.range_constexpr(PARTS - 1, -1, -1):

@@ -8,15 +8,15 @@ elements.
 **Doubtful elements.** `mainloop` sets a bit of `doubts` for each sum that elements at risk may have
 spoiled. Blocks take turns at the words of `doubts`: doubtful elements often lie side by side, so
 neighbouring words go to different blocks, whose warps take turns at the elements. Each of several
-launches over k has its own words, for the terms of its `segment` of k. Bits are cleared for the
-next product. If there were more than `most_doubts` of them, all of C has been computed again.
+launches over k has its own words, for the terms of its `segment` of k. If there are more than
+`most_doubts` of them, all of C has been computed again.
 
 Counters show whether there is anything to do; if not, every block ends at once. The counts are
 copied to `report` and cleared for the next product, except those of operands that stay packed.
 """
 
 import cutlass
-from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
+from cutlass import Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import NOT_FINITE_RISK, REPAIR_TILE, VECTOR_PITCH
@@ -32,7 +32,7 @@ POINTERS = {
     "status_a": ("uint64", "accumulator"),
     "status_b": ("uint64", "accumulator"),
     "report": ("uint64", "accumulator"),
-    "doubts": ("uint32", "accumulator"),
+    "doubts": ("uint32", "input"),
 }
 
 DEPTH = 16  # of the tiles in shared memory
@@ -171,9 +171,8 @@ def add_doubtful(
     sizes: tuple,
     doubts: cute.Pointer,
     alpha: Float32,
-    only_clear: Boolean,
 ) -> None:
-    """Compute the elements of C whose bits are set in `doubts`, and clear the bits.
+    """Compute the elements of C whose bits are set in `doubts`.
 
     A block takes the bits of all segments, because they may belong to the same element of C.
     """
@@ -202,11 +201,7 @@ def add_doubtful(
             for i in cutlass.range_constexpr(WORDS):
                 any_bit = any_bit | found[i]
                 sW[i, thread] = found[i]
-            if any_bit != 0:
-                for i in cutlass.range_constexpr(WORDS):
-                    if found[i] != 0:
-                        simt.element(own, first + i * step + thread * blocks)[0] = Uint32(0)
-            holders = cute.arch.vote_ballot_sync(any_bit != 0 and not only_clear)
+            holders = cute.arch.vote_ballot_sync(any_bit != 0)
             if thread % 32 == 0:
                 sH[thread // 32] = Uint32(holders)  # lanes with a bit
             cute.arch.sync_threads()
@@ -335,9 +330,8 @@ def kernel(
     else:
         if not_finite > 0:
             add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
-        if doubted > 0:
-            sizes = (m, n, k, batch, segment)
-            add_doubtful(arrays, strides, sizes, doubts, alpha, doubted > most_doubts)
+        if doubted > 0 and doubted <= most_doubts:
+            add_doubtful(arrays, strides, (m, n, k, batch, segment), doubts, alpha)
         report_if_last(*results)
 
 
