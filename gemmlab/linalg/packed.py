@@ -68,7 +68,9 @@ class PackedMatrix:
         self.address = framework.address(memory)
         if arrives:
             return
-        launches = plan.pack(factor.operand, self.layout, Source(factor.name), self.address)
+        launches = plan.pack(
+            plan.Unpacked(factor.operand, self.layout, Source(factor.name), self.address)
+        )
         space = workspace(framework, descriptor.device, stream)
         with space.lock:
             self._launches = space.launcher.bind(launches)

@@ -6,8 +6,8 @@ both matrices moves 8 more bytes per element, and two float16 parts hold 22 to 2
 elements within 2^17 of the largest in their row: try `--family wide`. `bf16x6` uses three bfloat16
 parts, with float32's range of exponents, and six products.
 
-Four launches, more if k is large: pack A, pack B, multiply, repair rows and columns with an
-infinity or a NaN. `gemmlab.matmul` uses the same kernels with the tile that suits the shape.
+Three launches, more if k is large: pack A and B, multiply, repair rows and columns with an infinity
+or a NaN. `gemmlab.matmul` uses the same kernels with the tile that suits the shape.
 `gemmlab docs fp16x3` has the method, errors and times. Limiter: the power drawn by tensor cores.
 """
 

@@ -86,8 +86,9 @@ def launches(
         own |= {"lda": a.pitch, "ldb": b.pitch}
     grid, block, smem = packed.geometry(config, shape)
     return (
-        *plan.pack(left, a, sources[0], at_a),
-        *plan.pack(right, b, sources[1], at_b),
+        *plan.pack(
+            plan.Unpacked(left, a, sources[0], at_a), plan.Unpacked(right, b, sources[1], at_b)
+        ),
         PlannedLaunch("multiply", config, grid, block, own, maps, dynamic_smem=smem),
         plan.repair(
             product, left, right, (a, b), sources, (at_a, at_b, report), SM90.multiprocessors

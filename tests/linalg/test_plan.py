@@ -35,10 +35,11 @@ def test_packs_cover_every_vector_and_line(vectors, depth, k_major, batch, schem
         vectors, depth, k_major, depth if k_major else vectors, batch, vectors * depth
     )
     packed = Packed(scheme, vectors, depth, k_major, batch)
-    for launch in plan.pack(operand, packed, 1 << 20, 1 << 30):
+    for launch in plan.pack(plan.Unpacked(operand, packed, 1 << 20, 1 << 30)):
         config: Any = launch.config
         x, y, z = launch.grid
         assert x % launch.cluster == 0 and launch.block[0] == config.threads
+        assert launch.args.get("split", x) == x
         match launch.kernel:
             case "pack_k_major":
                 assert x * 8 >= vectors * config.warps and y == batch
@@ -135,7 +136,7 @@ def test_packs_that_break_a_rule_are_refused():
     with pytest.raises(InputError):
         PackConfig(first="even")
     with pytest.raises(InputError):
-        PackConfig(SCHEMES["bf16x6"], first="up")
+        PackConfig(SCHEMES["bf16x6"], first="cut")
 
 
 @pytest.mark.parametrize(

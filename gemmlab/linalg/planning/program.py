@@ -230,11 +230,12 @@ class Job:
             memory.right if self.right.kept is None else self.right.kept,
         )
         statuses = self._statuses(memory.report)
-        result: list[PlannedLaunch] = []
-        for factor, base, status in zip(factors, bases, statuses, strict=True):
-            if factor.kept is None:
-                source, beside = _SOURCES[factor.name], bool(result)
-                result += plan.pack(factor.operand, factor.packed(), source, base, beside, status)
+        each = (
+            plan.Unpacked(x.operand, x.packed(), _SOURCES[x.name], base, status)
+            for x, base, status in zip(factors, bases, statuses, strict=True)
+            if x.kept is None
+        )
+        result = [*plan.pack(*each)]
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED

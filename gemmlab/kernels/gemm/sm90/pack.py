@@ -9,8 +9,9 @@ of the remainder, and so the sign of the error of leaving out remainder times re
 An operand is K-major if the elements of a vector are contiguous (`pack_k_major`), and MN-major if
 the elements of different vectors are. An MN-major operand is packed by clusters of blocks, which
 exchange the largest magnitudes that they have found; `pack_deep` packs matrices too deep for the
-registers of a cluster. The parts keep the order of the matrix in memory. Their pitch meets TMA's
-rules whatever the matrix's pitch is.
+registers of a cluster. One launch packs one operand, or both of a product: of the same kind, or one
+of each (`pack_both`). Blocks of the second one follow those of the first. The parts keep the order
+of the matrix in memory. Their pitch meets TMA's rules whatever the matrix's pitch is.
 
 | output    | per     | meaning                                                                   |
 |-----------|---------|---------------------------------------------------------------------------|
@@ -28,7 +29,7 @@ Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so ea
 `fours` 128-bit loads before it uses the first.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint32, Uint64, cute
@@ -42,17 +43,18 @@ from gemmlab.kernels.gemm.sm90.config import (
     NO_SHORTFALL,
     NOT_FINITE_RISK,
     STRIP,
+    TAIL,
     VECTOR_PITCH,
     WIDE_COUNT,
     WIDE_EVERY,
     WIDE_LEAST,
     WIDE_SHORTFALL,
 )
-from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_end
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
 from gemmlab.kernels.signature import signatures
 
-POINTERS = {
+OUTPUTS = {
     "x": ("float32", "input"),
     "out": ("uint16", "output"),
     "unscale": ("int32", "output"),
@@ -60,16 +62,54 @@ POINTERS = {
     "shortfall": ("float32", "output"),
     "status": ("uint64", "accumulator"),
 }
+_FIRST = ("x", "out", "unscale", "status")  # those whose address is an argument
+POINTERS = {f"{name}_{i}": OUTPUTS[name] for i in (1, 2) for name in _FIRST}
 
 LANES = STRIP // 4  # lanes per line of a strip, four vectors each
 INFINITY = 0x7F800000  # float32 bits
 # Marks in place of the scale: of a vector with an infinity or a NaN, and of one that is all zeros.
 NOT_FINITE, EMPTY = 1 << 14, (1 << 14) + 1
 SIGN = -(1 << 31)  # sign bit of a float32
-TAIL = (1 << 13) - 1  # significand bits that float32 has and float16 lacks
 # float32 bits of 2^-20. A relative change by 2^-20 exceeds an ulp of float32 and is far below half
 # an ulp of float16.
 TIE_NUDGE = (127 - 20) << 23
+
+
+class Operand(NamedTuple):
+    """A matrix, or a stack of matrices, and what is written of it."""
+
+    x: cute.Pointer
+    out: cute.Pointer
+    unscale: cute.Pointer  # `risk` and `shortfall` follow
+    status: cute.Pointer
+    vectors: Int32
+    ldx: Int64
+    batch_x: Int64  # elements from matrix to matrix
+    pitch: Int32  # elements between lines of `out`
+    bias: Int32  # see `first_part`
+
+
+@cute.jit
+def chosen(first: Operand, second: Operand, split: Int32) -> tuple:
+    """The operand of this block, and the block's index there.
+
+    split: the number of blocks of each matrix of the first operand.
+    """
+    index, _, _ = cute.arch.block_idx()
+    own = first
+    if index >= split:
+        own = second
+        index -= split
+    return own, index
+
+
+@cute.jit
+def per_vector(own: Operand) -> tuple:
+    """Where `unscale`, `risk` and `shortfall` are, and the status."""
+    _, batch, _ = cute.arch.grid_dim()
+    count = Int64(batch) * cute.round_up(own.vectors, VECTOR_PITCH)
+    risk = own.unscale + count
+    return own.unscale, risk, cute.recast_ptr(risk + count, dtype=Float32), own.status
 
 
 @cute.jit
@@ -167,25 +207,24 @@ def away_from_zero(rest: Float32, value: Float32) -> Float32:
 
 
 @cute.jit
-def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
+def first_part(value: Float32, bias: Int32, way: cutlass.Constexpr) -> Float32:
     """A number that rounds to the first part of `value`.
 
-    way: "nearest" returns `value`. If |value| lies between two float16 numbers, "down" returns the
-    smaller, "up" the larger. Subnormals of float16 have fewer bits and may round either way.
+    way: "nearest" returns `value`. If |value| lies between two float16 numbers, "cut" returns the
+    smaller for `bias` = 0, the larger for `bias` = TAIL. Subnormals of float16 have fewer bits and
+    may round either way.
     """
     bits = value.bitcast(Int32)
-    if cutlass.const_expr(way == "up"):
-        bits += TAIL
-    if cutlass.const_expr(way != "nearest"):
-        bits &= ~TAIL
+    if cutlass.const_expr(way == "cut"):
+        bits = (bits + bias) & ~TAIL
     return bits.bitcast(Float32)
 
 
 @cute.jit
 def split_four(
-    four: cute.TensorSSA, scales: Any, counts: cute.Tensor, config: cutlass.Constexpr
+    four: cute.TensorSSA, scales: Any, counts: cute.Tensor, bias: Int32, config: cutlass.Constexpr
 ) -> list:
-    """The parts of four elements, largest first; count those at risk."""
+    """The parts of four elements, largest first; count those at risk. bias: see `first_part`."""
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
@@ -207,7 +246,7 @@ def split_four(
                 rest[e] = away_from_zero(rest[e], values[e])
         head = cute.make_rmem_tensor(4, Float32)
         for e in cutlass.range_constexpr(4):
-            head[e] = first_part(rest[e], config.first if part == 0 else "nearest")
+            head[e] = first_part(rest[e], bias, config.first if part == 0 else "nearest")
         rounded = head.load().to(ELEMENTS[scheme.dtype])
         rest.store(rest.load() - rounded.to(Float32))
         parts.append(rounded)
@@ -230,10 +269,11 @@ def pack_four(
     counts: cute.Tensor,
     target: cute.Pointer,
     step: Int64,
+    bias: Int32,
     config: cutlass.Constexpr,
 ) -> None:
     """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
-    store_parts(split_four(four, scales, counts, config), target, step)
+    store_parts(split_four(four, scales, counts, bias, config), target, step)
 
 
 @cute.jit
@@ -314,28 +354,17 @@ def share_scales(
     return [sS[thread % LANES * 4 + e] for e in range(4)], short
 
 
-@cute.kernel
-def pack_mn_major(
-    x: cute.Pointer,
-    out: cute.Pointer,
-    unscale: cute.Pointer,
-    risk: cute.Pointer,
-    shortfall: cute.Pointer,
-    status: cute.Pointer,
-    vectors: Int32,
-    depth: Int32,
-    ldx: Int64,
-    batch_x: Int64,
-    pitch: Int32,
-    beside: Int32,
-    config: cutlass.Constexpr,
-):
-    pdl_begin(beside)
+@cute.jit
+def pack_strip(own: Operand, block: Int32, depth: Int32, config: cutlass.Constexpr) -> None:
+    """Pack a block's share of a strip of an MN-major matrix."""
+    x, out, _, _, vectors, ldx, batch_x, pitch, bias = own
+    outputs = per_vector(own)
+    _, risk, _, status = outputs
     thread, _, _ = cute.arch.thread_idx()
-    bx, item, _ = cute.arch.block_idx()
+    _, item, _ = cute.arch.block_idx()
     scheme, FOURS, CLUSTER = config.scheme, config.fours, config.cluster
     WARPS, ROWS = config.threads // 32, config.threads // LANES
-    rank, column = bx % CLUSTER, bx // CLUSTER * STRIP + thread % LANES * 4
+    rank, column = block % CLUSTER, block // CLUSTER * STRIP + thread % LANES * 4
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
     wide = simt.allows_quads(mX.iterator, ldx)
     first = rank * ROWS + thread // LANES
@@ -359,9 +388,8 @@ def pack_mn_major(
     reduce_strip((sW, sE), (peaks, exponents), ("max", "add"))
 
     # Thread i < STRIP of each block has vector i of the strip.
-    at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + bx // CLUSTER * STRIP + thread
-    inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
-    outputs = (unscale, risk, shortfall, status)
+    at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + block // CLUSTER * STRIP + thread
+    inside = thread < STRIP and block // CLUSTER * STRIP + thread < vectors
     scales, short = share_scales((sW, sE), outputs, inside, rank, at, depth, config)
 
     counts = cute.make_rmem_tensor(4, Int32)
@@ -371,12 +399,42 @@ def pack_mn_major(
         line = first + i * CLUSTER * ROWS
         if line < depth and column < vectors:
             four, start = held[None, i].load(), target + Int64(line) * pitch
-            pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
+            pack_four(four, scales, counts, start, Int64(depth) * pitch, bias, config)
     cute.arch.cluster_wait()  # no block still reads this block's peaks
     reduce_strip((sW,), (counts,), ("add",))
     if inside and sW[0, thread] > 0:
         add_risk(risk + at, sW[0, thread], short, depth, status)
-    pdl_end(beside)
+
+
+@cute.kernel
+def pack_mn_major(
+    x_1: cute.Pointer,
+    out_1: cute.Pointer,
+    unscale_1: cute.Pointer,
+    status_1: cute.Pointer,
+    vectors_1: Int32,
+    ldx_1: Int64,
+    batch_x_1: Int64,
+    pitch_1: Int32,
+    bias_1: Int32,
+    x_2: cute.Pointer,
+    out_2: cute.Pointer,
+    unscale_2: cute.Pointer,
+    status_2: cute.Pointer,
+    vectors_2: Int32,
+    ldx_2: Int64,
+    batch_x_2: Int64,
+    pitch_2: Int32,
+    bias_2: Int32,
+    depth: Int32,
+    split: Int32,
+    config: cutlass.Constexpr,
+):
+    pdl_wait()
+    first = Operand(x_1, out_1, unscale_1, status_1, vectors_1, ldx_1, batch_x_1, pitch_1, bias_1)
+    second = Operand(x_2, out_2, unscale_2, status_2, vectors_2, ldx_2, batch_x_2, pitch_2, bias_2)
+    own, block = chosen(first, second, split)
+    pack_strip(own, block, depth, config)
 
 
 SIGNATURES = signatures(POINTERS, pack_mn_major)
