@@ -132,7 +132,9 @@ def test_the_derived_bound_is_within_the_contract(products: int, chain: int) -> 
 def test_the_worst_products_are_within_the_derived_bound(products: int, chain: int) -> None:
     """And some come close to it. A hundredth is what the small products and parts add."""
     k = LEAST_K[products, chain]
-    found = [error_u(name, 5000, k, products, chain) for name in NAMES]
+    # Of the families that come close, more sums.
+    counts = {name: 5000 if name.startswith(("more", "less")) else 500 for name in NAMES}
+    found = [error_u(name, count, k, products, chain) for name, count in counts.items()]
     bound = derived_u(k, products, chain)
     assert 0.6 * bound < max(found) < bound + 0.01
     assert max(found) < sum_bound_u(k)
@@ -151,8 +153,8 @@ def test_the_kernel_computes_what_is_documented(config: DirectConfig, k_major: b
 
     The layouts are those for which `test_direct.test_every_layout` compiles the same tile.
     """
-    assert config in [tile.config for tile in SM90.direct]
     kind = config.products, config.chain
+    assert kind in {(tile.config.products, tile.config.chain) for tile in SM90.direct}
     how: dict[str, Any] = {"tile": config, "swapped": not k_major, "transposed": (False, k_major)}
     for k in (LEAST_K[kind], 75):
         pairs = [vectors(name, 6, k) for name in ("signed 3", "more 14", "less 22", "one-hot")]
