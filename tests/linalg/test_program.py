@@ -15,7 +15,7 @@ from gemmlab.kernels.gemm.sm90.config import FP16X3, Scheme, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.planning import plan, program
+from gemmlab.linalg.planning import finish, plan, program
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.plan import REPORT_BYTES
 from gemmlab.linalg.planning.program import Factor, Job, Source, WorkspaceAddresses
@@ -55,16 +55,16 @@ def test_by_default_the_last_launch_may_compute_all() -> None:
         WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
     )
     assert kernels(launches) == ["pack_both", "multiply_packed", "finish"]
-    multiply, finish = launches[1:]
+    multiply, last = launches[1:]
     assert multiply.args["least_risk"] == 0  # exactly one of them computes
-    assert multiply.args["most_risk"] + 1 == finish.args["least_risk"]
-    assert finish.args["most_doubts"] == 300 * 200 * 8 // 36 // 256
+    assert multiply.args["most_risk"] + 1 == last.args["least_risk"]
+    assert last.args["most_doubts"] == 300 * 200 * 8 // 36 // 256
 
 
 @pytest.mark.parametrize(("k", "least_k"), [(32, 32), (191, 32), (192, 192), (5000, 192)])
 def test_the_last_launch_is_accurate_at_every_depth(k: int, least_k: int) -> None:
-    *_, finish = job(BY_DEFAULT, 300, 200, k).launches(WorkspaceAddresses(0, 0, 0), 132)
-    assert isinstance(finish.config, DirectConfig) and finish.config.least_k == least_k
+    *_, last = job(BY_DEFAULT, 300, 200, k).launches(WorkspaceAddresses(0, 0, 0), 132)
+    assert isinstance(last.config, DirectConfig) and last.config.least_k == least_k
 
 
 def test_a_large_product_may_run_again_in_bfloat16() -> None:
@@ -103,10 +103,10 @@ def test_operands_that_differ_too_much_are_packed_one_after_the_other(
 
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     kept = 7 << 20
-    *_, finish = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(
+    *_, last = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(
         WorkspaceAddresses(0, 128, 256), 132
     )
-    assert finish.args["clear"] == 1 and kept in finish.args.values()
+    assert last.args["clear"] == 1 and kept in last.args.values()
     launches = job(LARGE, 300, 200, 100, kept=(None, kept)).launches(
         WorkspaceAddresses(0, 128, 256), 132
     )
@@ -149,7 +149,7 @@ def test_workspaces_hold_the_larger_of_both_splits(batch: int) -> None:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.DeviceImage:
-    """Emulated memory, and small tiles, because the emulator is slow."""
+    """Emulated memory, and small tiles, because the emulator is slow and compilers are, too."""
 
     def small(
         _product: plan.Product, _arch: Any, scheme: Scheme, k_major: tuple[bool, bool], _sms: int
@@ -157,7 +157,12 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.DeviceImage:
         majors = ["k" if major else "mn" for major in k_major]
         return 0, TileConfig(scheme, majors[0], majors[1], 64, 64, 4, 1)
 
+    def small_last(*which: Any) -> DirectConfig:
+        return replace(last(*which), block_n=64)
+
+    last = finish._config
     monkeypatch.setattr(plan, "fastest", small)
+    monkeypatch.setattr(finish, "_config", small_last)
     return emulation.DeviceImage()
 
 
@@ -301,16 +306,15 @@ def test_what_is_added_may_have_any_strides(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("memory")  # for its small tiles
 def test_checks_find_nothing_where_doubtful_elements_are_computed(
-    monkeypatch: pytest.MonkeyPatch,
+    memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two segments of k have doubtful terms of the same elements of C."""
     monkeypatch.setattr(plan, "_DEEPEST", 64)
     monkeypatch.setattr(program, "tolerated", lambda number: number)
     checked = emulation.DeviceImage(check=("races", "global-races", "barriers", "warps"))
     a, b = families.FAMILIES["both sparse"](np.random.default_rng(1), 70, 66, 100)
-    (c,), counts = run(checked, BY_DEFAULT, a[None], b)
+    (c,), counts = run(memory, BY_DEFAULT, a[None], b)
     assert counts.doubtful > c.size // 8 and np.isfinite(c).all()
     (again,), counted = run(checked, BY_DEFAULT, a[None], b, times=2)
     assert np.array_equal(again, c) and counted == counts
