@@ -30,8 +30,8 @@ from gemmlab.problems.rounding import sum_bound_u
 U = 2.0**-24
 TWO_GROUPS = DirectConfig(block_m=128, block_n=64)
 SMALL = DirectConfig(block_m=64, block_n=64)
-# For shallow products, with each length of a chain. A tile of 128 × 128 takes more than twice as long
-# to compile.
+# For shallow products, with each length of a chain. To compile a tile of 128 × 128 takes more than
+# twice as long.
 SHALLOW = (
     DirectConfig(block_m=64, block_n=32, min_blocks=3, products=4, chain=8),
     DirectConfig(block_m=128, block_n=64, products=4, chain=16),
