@@ -6,7 +6,9 @@ further calls (calls.py).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +18,7 @@ from gemmlab.linalg.arrays import ArrayDescriptor, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
-from gemmlab.linalg.planning.formulas import NotTraceable, trace
+from gemmlab.linalg.planning.formulas import NotTraceable, Traces
 from gemmlab.linalg.planning.kinds import Kind
 from gemmlab.linalg.planning.tiers import NO_FASTER, NotFaster
 from gemmlab.linalg.runtime import gpus, products
@@ -31,24 +33,26 @@ Descriptors = Sequence[ArrayDescriptor | None]  # of a, b, c and out
 class Path:
     """Operands that take the same path through the rules, the layout, and the predicted times.
 
-    `numbers` is a function of the operands' shapes and strides, alpha and beta. It returns the
-    shape of the result, the index of the tier in `_tiers`, for each tier the index of each tile in
-    its tiles, for each tier the seconds that it saves, and `kinds.Numbers`; None for operands on
-    another path. If `in_place`, the product adds to `out`, which must be c.
+    If `in_place`, the product adds to `out`, which must be c.
     """
 
     def __init__(
-        self, descriptors: Descriptors, scalars: Scalars, precision: str | None, gpu: Gpu
+        self,
+        paths: Paths,
+        descriptors: Descriptors,
+        scalars: Scalars,
+        precision: str | None,
+        gpu: Gpu,
     ) -> None:
-        """Raises NotTraceable if the operands must be copied, or the product can run only in
-        `ieee`."""
+        """Add the path to others. Raises NotTraceable if the operands must be copied, or the
+        product can run only in `ieee`."""
         self.in_place = False
         self._names = ("a", "b")  # of the left and the right factor, and whether they are K-major
         self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
         self._tiers: list[tuple[Any, Sequence[Any]]] = []
         self._kinds: dict[tuple[int, Sequence[int]], list[Kind]] = {}
-        sms = gpu.multiprocessors
+        sms, index = gpu.multiprocessors, len(paths.each)
 
         def planned(*given: Any) -> tuple[Any, ...]:
             *numbers, alpha, beta = given
@@ -74,11 +78,11 @@ class Path:
             self.in_place = bool(job.beta) and job.d is None
             self._names, self._k_major = layout.names, (layout.left.k_major, layout.right.k_major)
             saved = tuple(choice.saved_s for choice in choices)
-            return sizes.result, chosen, tuple(indexes), saved, (*kinds.numbers_of(job),)
+            of_job = (*kinds.numbers_of(job),)
+            return index, sizes.result, chosen, tuple(indexes), saved, of_job
 
-        values = *_numbers(descriptors), *scalars
-        names = [f"x{i}" for i in range(len(values))]
-        self.numbers: Callable[..., Any] = trace(names, values, planned)
+        paths.each.append(self)  # before another thread can find its index
+        paths.traces.add((*_numbers(descriptors), *scalars), planned)
 
     def is_ieee(self, chosen: int) -> bool:
         """Whether that is the index of `ieee`."""
@@ -103,6 +107,21 @@ class Path:
                 return []
             self._kinds[chosen, indexes] = found
         return found
+
+
+class Paths:
+    """Paths of products with the same key.
+
+    The function of `traces` takes the operands' shapes and strides, alpha and beta. It returns the
+    index of their path in `each`, the shape of the result, the index of the tier in `Path._tiers`,
+    for each tier the index of each tile in its tiles, for each tier the seconds that it saves, and
+    `kinds.Numbers`; None for operands on another path.
+    """
+
+    def __init__(self, count: int) -> None:
+        """count: of the function's arguments."""
+        self.each: list[Path] = []  # also of products that have none
+        self.traces = Traces([f"x{i}" for i in range(count)])
 
 
 def _numbers(descriptors: Descriptors) -> list[int]:
@@ -156,10 +175,10 @@ class FirstCall:
             self._space.give_report(self._report)
 
 
-_paths: dict[Any, list[Path | None]] = {}  # None for a product that has no path
-
-
-# What products must share so that one path may fit both, and the arguments of `Path.numbers`.
+_paths: dict[Any, Paths] = {}
+_learning = threading.Lock()
+# What products must share so that one path may fit both, and the arguments of the function of
+# `Paths`.
 Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
@@ -188,21 +207,19 @@ def run(
     for x in descriptors:
         if x is not None and not (x.device == device and is_float32(x.dtype)):
             return None
-    paths = _paths.get(key, [])
-    for i, path in enumerate(paths):
-        if path is not None and (found := path.numbers(*numbers)) is not None:
-            paths[i], paths[0] = paths[0], path  # the next product probably takes it, too
-            break
-    else:
+    paths = _paths.get(key)
+    found = None if paths is None else paths.traces.function(*numbers)
+    if paths is None or found is None:
         return None
+    index, shape, chosen, indexes, saved, of_job = found
+    path: Path = paths.each[index]
     if path.in_place and described.arrays[2] is not described.arrays[3]:
         return None
-    shape, chosen, indexes, saved, numbers = found
     alike, sgemm = path.kinds(chosen, indexes[chosen]), None
     if path.is_ieee(chosen):
         if described.only_faster:
             raise NotFaster(NO_FASTER)
-        sgemm = path.sgemm(numbers)
+        sgemm = path.sgemm(of_job)
     if not (alike or sgemm):
         return None
     if out is not None:
@@ -223,7 +240,7 @@ def run(
     with space.lock:
         report = space.take_report()
         for i, kind in enumerate(alike):
-            launches = kind.plan(*numbers, report, *addresses, space.places)
+            launches = kind.plan(*of_job, report, *addresses, space.places)
             if launches is not None:
                 alike[i], alike[0] = alike[0], kind
                 # If it fails, the report is not given back: its counters may no longer be zero.
@@ -240,14 +257,13 @@ def learn(described: Operands, form: Form) -> None:
     assert a is not None
     if described.packed or described.restore:
         return
-    found = _paths.get(key)
-    if found is None:  # a program may have only one product of its like
-        _paths[key] = []
-    elif len(found) < _MOST:
-        if any(path is not None and path.numbers(*numbers) for path in found):
-            return  # its kernels had not been loaded, or no formulas of theirs fitted
-        gpu = gpus.gpu(a.device)
-        try:
-            found.append(Path(descriptors, described.scalars, described.precision, gpu))
-        except NotTraceable:
-            found.append(None)
+    with _learning:
+        found = _paths.get(key)
+        if found is None:  # a program may have only one product of its like
+            _paths[key] = Paths(len(numbers))
+        elif len(found.each) < _MOST:
+            if found.traces.function(*numbers) is not None:
+                return  # its kernels had not been loaded, or no formulas of theirs fitted
+            scalars, precision = described.scalars, described.precision
+            with suppress(NotTraceable):
+                Path(found, descriptors, scalars, precision, gpus.gpu(a.device))

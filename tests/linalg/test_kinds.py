@@ -154,6 +154,42 @@ def test_a_function_applies_where_all_comparisons_have_the_same_outcome() -> Non
         assert traced(given_x, given_y, twice) == plan(given_x, given_y, twice)
 
 
+NUMBERS = st.integers(0, 60)
+
+
+def ways(x: Any, y: Any, z: Any) -> Any:
+    """A plan whose comparisons depend on others, and that computes more than it needs."""
+    total, wide = x * y + z, -(-x // 8)
+    unused = total * 7
+    if total > 400:
+        if y > z:
+            return (total, wide, formulas.least(unused, x))
+        return (wide + unused, formulas.first_least((x, y, z))[0])
+    if wide == 3:
+        return (formulas.most(total, y), (wide,))
+    return (total - wide,) if z < 20 else (unused // 3, total)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=6),
+    st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=20),
+)
+def test_traces_apply_where_one_of_them_does(traced: list[Any], others: list[Any]) -> None:
+    traces = formulas.Traces(("x", "y", "z"))
+    known: list[Any] = []
+    for point in traced:
+        one = formulas.trace(("x", "y", "z"), point, ways)
+        if not any(each(*point) for each in known):
+            assert traces.function(*point) is None
+            traces.add(point, ways)
+            known.append(one)
+    assert len(traces) == len(known) <= 5
+    for point in (*traced, *others):
+        found = [one for each in known if (one := each(*point)) is not None]
+        assert traces.function(*point) == (found[0] if found else None)
+        assert len(found) <= 1 and found in ([], [ways(*point)])
+
+
 def test_operands_of_another_kind_call_nothing() -> None:
     """Conditions come first, in what order the plan asks, and lines that nothing needs are left."""
 

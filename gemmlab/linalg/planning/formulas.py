@@ -2,7 +2,8 @@
 
 Products of one kind take the same path through the planner, and differ in numbers alone. `trace`
 runs the planner with symbols in their place. It records each operation as a line of Python, and
-each comparison as a condition under which the lines apply. The lines become a function.
+each comparison as a condition under which the lines apply. The lines become a function. Traces of
+several products become one function, which takes another way where a comparison ends otherwise.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 
 class NotTraceable(Exception):
@@ -139,51 +140,135 @@ def trace(
     tuples of numbers. Where a comparison has another outcome than for `values`, the function
     returns None. Raises NotTraceable.
     """
-    recorder = Recorder()
-    given: list[Any] = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
-    if place is not None:
-        given.append(lambda *args: recorder.called("place", args, place(*args)))
-        names = [*names, "place"]
-    result = expression_of(plan(*given))
-    # Conditions on numbers come first, so that a function that does not apply ends soon.
-    first = _needed(_before_calls(recorder.lines), "")
-    rest = [line for line in _needed(recorder.lines, result) if line not in first]
-    body = "\n    ".join(_joined([*first, *rest, f"return {result}"]))
-    space: dict[str, Any] = {"__name__": __name__}
-    exec(f"def traced({', '.join(names)}):\n    {body}\n", space)
-    return space["traced"]
+    lines = _traced(names, values, plan, place)
+    return _compiled(names if place is None else [*names, "place"], [lines])
+
+
+class Traces:
+    """Traces of a plan, and the function that computes what the plan does wherever one applies."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._lines = names, list[list[str]]()
+        # As `trace` returns it.
+        self.function: Callable[..., Any] = lambda *_: None
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def add(self, values: Sequence[float], plan: Callable[..., Any]) -> None:
+        """Trace the plan where the function does not apply yet. Raises NotTraceable."""
+        self._lines.append(_traced(self._names, values, plan))
+        self.function = _compiled(self._names, self._lines)
 
 
 class Formulas:
     """A function of numbers, computed by formulas: one for each way its comparisons may end."""
 
     def __init__(self, names: Sequence[str], function: Callable[..., Any]) -> None:
-        self._names, self._function = names, function
-        self._traced: list[Callable[..., Any]] = []
-        self._calls = 0
+        self._traces, self._function, self._calls = Traces(names), function, 0
 
     def __call__(self, *numbers: float) -> Any:
-        functions = self._traced
-        for i, traced in enumerate(functions):
-            if (found := traced(*numbers)) is not None:
-                functions[i], functions[0] = functions[0], traced  # what applies often comes first
-                return found
+        if (found := self._traces.function(*numbers)) is not None:
+            return found
         # A formula pays from about the twentieth call on; most programs have few products.
         self._calls += 1
-        if self._calls > _PLAIN and len(self._traced) < _MOST:
-            self._traced.append(trace(self._names, numbers, self._function))
+        if self._calls > _PLAIN and len(self._traces) < _MOST:
+            self._traces.add(numbers, self._function)
         return self._function(*numbers)
 
 
-def _needed(lines: Sequence[str], result: str) -> list[str]:
-    """The lines that the result or a condition depends on."""
-    used, kept = set(_VARIABLE.findall(result)), []
+def _traced(
+    names: Sequence[str],
+    values: Sequence[float],
+    plan: Callable[..., Any],
+    place: Callable[..., Sequence[int]] | None = None,
+) -> list[str]:
+    """The lines of a function as `trace` returns it, for one trace."""
+    recorder = Recorder()
+    given: list[Any] = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
+    if place is not None:
+        given.append(lambda *args: recorder.called("place", args, place(*args)))
+    result = expression_of(plan(*given))
+    before = _before_calls(recorder.lines)
+    later = [line for line in recorder.lines if line not in before]
+    return [*before, *later, f"return {result}"]
+
+
+def _compiled(names: Sequence[str], traces: Sequence[Sequence[str]]) -> Callable[..., Any]:
+    lines = _joined(_sooner(_needed(_merged(traces))[0]))
+    body = "\n".join(_indented(lines))
+    space: dict[str, Any] = {"__name__": __name__}
+    exec(f"def traced({', '.join(names)}):\n{body}\n", space)
+    function: Callable[..., Any] = space["traced"]
+    return function
+
+
+class _Branch(NamedTuple):
+    """The lines where a condition holds; where it does not, the lines behind it apply."""
+
+    condition: str
+    lines: list[_Line]
+
+
+_Line: TypeAlias = "str | _Branch"
+
+
+def _merged(traces: Sequence[Sequence[str]]) -> list[_Line]:
+    """The lines of all traces. They are the same up to a condition that ends differently."""
+    lines: list[_Line] = []
+    for each in zip(*traces, strict=False):
+        if len({*each}) > 1:
+            break
+        lines.append(each[0])
+    if len(traces) == 1:
+        return lines
+    count = len(lines)
+    groups: dict[str, list[Sequence[str]]] = {}
+    for trace in traces:
+        groups.setdefault(trace[count], []).append(trace[count + 1 :])
+    (holds, yes), (_, no) = sorted(groups.items(), key=lambda x: not x[0].startswith("if not ("))
+    condition = holds.removeprefix("if not (").removesuffix("): return None")
+    return [*lines, _Branch(condition, _merged(yes)), *_merged(no)]
+
+
+def _needed(lines: Sequence[_Line]) -> tuple[list[_Line], set[str]]:
+    """The lines that a result or a condition depends on, and the variables that they use."""
+    used, kept = set[str](), list[_Line]()
     for line in reversed(lines):
-        target = "" if line.startswith("if ") else line.partition(" = ")[0]
+        if isinstance(line, _Branch):
+            own, names = _needed(line.lines)
+            used |= names.union(_VARIABLE.findall(line.condition))
+            kept.append(_Branch(line.condition, own))
+            continue
+        target = line.partition(" = ")[0] if not line.startswith(("if ", "return ")) else ""
         if not target or not used.isdisjoint(_VARIABLE.findall(target)):
             used.update(_VARIABLE.findall(line))
             kept.append(line)
-    return kept[::-1]
+    return kept[::-1], used
+
+
+def _sooner(lines: Sequence[_Line]) -> list[_Line]:
+    """The lines; up to a branch, those come first under which a function does not apply.
+
+    A function that does not apply ends soon then.
+    """
+    found, rest = list[_Line](), [*lines]
+    while rest:
+        count = next((i for i, x in enumerate(rest) if isinstance(x, _Branch)), len(rest))
+        part = [line for line in rest[:count] if isinstance(line, str)]
+        used, first = set[str](), set[str]()
+        for line in reversed(part):
+            target = line.partition(" = ")[0]
+            if line.startswith("if ") or not used.isdisjoint(_VARIABLE.findall(target)):
+                used.update(_VARIABLE.findall(line))
+                first.add(line)
+        found += [x for x in part if x in first]
+        found += [x for x in part if x not in first]
+        for branch in rest[count : count + 1]:
+            assert isinstance(branch, _Branch)
+            found.append(_Branch(branch.condition, _sooner(branch.lines)))
+        rest = rest[count + 1 :]
+    return found
 
 
 def _before_calls(lines: Sequence[str]) -> list[str]:
@@ -198,21 +283,46 @@ def _before_calls(lines: Sequence[str]) -> list[str]:
     return found
 
 
-def _joined(lines: Sequence[str]) -> list[str]:
+def _joined(lines: Sequence[_Line]) -> list[_Line]:
     """The lines, with each expression that is used once in the place where it is used."""
-    uses = Counter(
-        name for line in lines for name in _VARIABLE.findall(line.partition(" = ")[2] or line)
-    )
-    texts: dict[str, str] = {}
-    found = []
+    uses, texts = Counter(_uses(lines)), dict[str, str]()
+
+    def joined(text: str) -> str:
+        return _VARIABLE.sub(lambda name: texts.get(name[0], name[0]), text)
+
+    def each(lines: Sequence[_Line]) -> Iterator[_Line]:
+        for line in lines:
+            if isinstance(line, _Branch):
+                condition = joined(line.condition)
+                yield _Branch(condition, [*each(line.lines)])
+                continue
+            target, equals, expression = line.partition(" = ")
+            text = joined(expression or line)
+            if uses[target] == 1 and len(text) < _LONGEST:
+                texts[target] = f"({text})"
+            else:
+                yield target + equals + text if equals else text
+
+    return [*each(lines)]
+
+
+def _uses(lines: Sequence[_Line]) -> Iterator[str]:
+    """The variables that the lines use, as often as they do."""
     for line in lines:
-        target, equals, expression = line.partition(" = ")
-        text = _VARIABLE.sub(lambda name: texts.get(name[0], name[0]), expression or line)
-        if uses[target] == 1 and len(text) < _LONGEST:
-            texts[target] = f"({text})"
+        if isinstance(line, _Branch):
+            yield from _VARIABLE.findall(line.condition)
+            yield from _uses(line.lines)
         else:
-            found.append(target + equals + text if equals else text)
-    return found
+            yield from _VARIABLE.findall(line.partition(" = ")[2] or line)
+
+
+def _indented(lines: Sequence[_Line], depth: int = 1) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, _Branch):
+            yield f"{' ' * depth}if {line.condition}:"
+            yield from _indented(line.lines, depth + 1)
+        else:
+            yield " " * depth + line
 
 
 _VARIABLE = re.compile(r"\bv\d+\b")
