@@ -26,6 +26,7 @@ from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch
 from gemmlab.linalg.planning.packed import ALIGNMENT, Packed, operand_map
+from gemmlab.linalg.planning.packing import Unpacked, pack
 from gemmlab.linalg.rungs import needs_terms, operands
 
 
@@ -86,8 +87,9 @@ def launches(
         own |= {"lda": a.pitch, "ldb": b.pitch}
     grid, block, smem = packed.geometry(config, shape)
     return (
-        *plan.pack(
-            plan.Unpacked(left, a, sources[0], at_a), plan.Unpacked(right, b, sources[1], at_b)
+        *pack(
+            Unpacked(left, a, sources[0], at_a),
+            Unpacked(right, b, sources[1], at_b),
         ),
         PlannedLaunch("multiply", config, grid, block, own, maps, dynamic_smem=smem),
         plan.repair(

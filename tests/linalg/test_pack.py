@@ -22,7 +22,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     Scheme,
 )
 from gemmlab.linalg import reference
-from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning import packing
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.shapes import Operand
@@ -170,7 +170,7 @@ class Target:
     def __init__(self, memory: DeviceImage, packed: Packed) -> None:
         self.packed = packed
         self.raw = np.full(packed.nbytes, 0x7E, np.uint8)
-        self.raw[: plan.STATUS_BYTES] = 0
+        self.raw[: packing.STATUS_BYTES] = 0
         self.address = memory.place(self.raw)
 
     def check(self, stack: np.ndarray, first: str = "nearest") -> None:
@@ -191,31 +191,31 @@ class Target:
                 written = self.raw[packed.offsets[name] :].view(per_vector.dtype)
                 assert np.array_equal(written[i * packed.padded :][: packed.vectors], per_vector)
         at_risk, not_finite, most = zip(*(x.status for x in each), strict=True)
-        counted = self.raw[: plan.STATUS_BYTES].view(np.uint64)
+        counted = self.raw[: packing.STATUS_BYTES].view(np.uint64)
         assert counted.tolist() == [sum(at_risk), sum(not_finite), max(most)]
 
 
 def unpacked(
     memory: DeviceImage, stack: np.ndarray, k_major: bool, pad: int = 0
-) -> tuple[plan.Unpacked, Target]:
+) -> tuple[packing.Unpacked, Target]:
     """A stack (batch, vectors, depth) in the emulator's memory, its lines `pad` elements apart."""
     batch, vectors, depth = stack.shape
     stored = stack if k_major else stack.transpose(0, 2, 1)
     stored = np.pad(stored, ((0, 0), (0, 0), (0, pad)), constant_values=np.nan)
     operand = Operand(vectors, depth, k_major, stored.shape[2], batch, stored[0].size)
     target = Target(memory, Packed(FP16X3, vectors, depth, k_major, batch))
-    return plan.Unpacked(operand, target.packed, memory.place(stored), target.address), target
+    return packing.Unpacked(operand, target.packed, memory.place(stored), target.address), target
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.slow
 def test_kernels_write_what_the_reference_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     k_major, config, (vectors, depth), pad = KERNELS[name]
-    monkeypatch.setattr(plan, "_plain_config", lambda _: config)
+    monkeypatch.setattr(packing, "_plain_config", lambda _: config)
     x = np.roll(matrix(vectors, depth), 1, axis=0)  # every fourth row is aligned, whatever the pad
     memory = DeviceImage()
     wanted, target = unpacked(memory, x[None], k_major, pad)
-    (launch,) = plan.pack(wanted)
+    (launch,) = packing.pack(wanted)
     way = name.partition("rounded ")[2] or "nearest"
     memory.run(replace(launch, args={**launch.args, "bias_1": TAIL if way == "up" else 0}))
     target.check(x[None], way)
@@ -233,7 +233,7 @@ def test_one_launch_packs_both_operands_of_a_product(
     monkeypatch: pytest.MonkeyPatch, majors: tuple[bool, bool], batch: int
 ) -> None:
     """Of any kinds, whose blocks need not be a whole number of clusters."""
-    monkeypatch.setattr(plan, "_plain_config", lambda x: SMALL[x.operand.k_major])
+    monkeypatch.setattr(packing, "_plain_config", lambda x: SMALL[x.operand.k_major])
     kinds = ("races", "global-races", "barriers", "clusters", "warps")
     memory, depth = DeviceImage(check=kinds), 50
     stacks = [
@@ -241,7 +241,7 @@ def test_one_launch_packs_both_operands_of_a_product(
         for vectors in (21, 37)
     ]
     found = [unpacked(memory, x, k_major) for x, k_major in zip(stacks, majors, strict=True)]
-    (launch,) = plan.pack(*(wanted for wanted, _ in found))
+    (launch,) = packing.pack(*(wanted for wanted, _ in found))
     memory.run(launch)
     for (_, target), stack in zip(found, stacks, strict=True):
         target.check(stack)

@@ -12,7 +12,7 @@ SM90 = Architecture(
     multiprocessors=132,
     kernels={
         "pack_k_major": ("sm90.pack_k_major", "pack_k_major"),
-        "pack_mn_major": ("sm90.pack", "pack_mn_major"),
+        "pack_mn_major": ("sm90.pack_mn_major", "pack_mn_major"),
         "pack_both": ("sm90.pack_both", "pack_both"),
         "find_peaks": ("sm90.pack_deep", "find_peaks"),
         "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),

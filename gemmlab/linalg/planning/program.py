@@ -27,7 +27,7 @@ from functools import reduce
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, plan
+from gemmlab.linalg.planning import direct, packing, plan
 from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
@@ -231,11 +231,11 @@ class Job:
         )
         statuses = self._statuses(memory.report)
         each = (
-            plan.Unpacked(x.operand, x.packed(), _SOURCES[x.name], base, status)
+            packing.Unpacked(x.operand, x.packed(), _SOURCES[x.name], base, status)
             for x, base, status in zip(factors, bases, statuses, strict=True)
             if x.kept is None
         )
-        result = [*plan.pack(*each)]
+        result = [*packing.pack(*each)]
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED
@@ -364,7 +364,7 @@ class Job:
             args[f"batch_{side}"] = packed.batch
             blocks = most(blocks, least(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = most(batch, packed.batch)
-        config = plan.pack_config(packed.scheme.name)
+        config = packing.pack_config(packed.scheme.name)
         grid, arch = (blocks, batch, 2), packed.arch
         return PlannedLaunch("repack", config, grid, _BLOCK, args, arch=arch)
 

@@ -5,6 +5,7 @@ from cutlass import Int32, Int64, cute
 
 from gemmlab.kernels.gemm.sm90 import pack
 from gemmlab.kernels.gemm.sm90.pack_k_major import pack_lines
+from gemmlab.kernels.gemm.sm90.pack_mn_major import pack_strip
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
@@ -43,7 +44,7 @@ def pack_both(
     block, _, _ = cute.arch.block_idx()
     # All blocks of a cluster take the same path.
     if block < split:
-        pack.pack_strip(first, block, depth, config.mn_major)
+        pack_strip(first, block, depth, config.mn_major)
     else:
         pack_lines(second, block - split, depth, config.k_major)
 
