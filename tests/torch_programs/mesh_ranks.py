@@ -14,6 +14,7 @@ The output is JSON: world → check → what went wrong. The checks are in mesh_
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -164,6 +165,7 @@ def example() -> str:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    gc.freeze()  # else each process would copy the memory of PyTorch's objects to count them
     found: dict[str, Any] = {size: run(int(size)) for size in sys.argv[2:]}
     if DEVICE == "cpu":
         found["example"] = example()
