@@ -87,10 +87,8 @@ def launches(
         own |= {"lda": a.pitch, "ldb": b.pitch}
     grid, block, smem = packed.geometry(config, shape)
     return (
-        *pack(
-            Unpacked(left, a, sources[0], at_a),
-            Unpacked(right, b, sources[1], at_b),
-        ),
+        *pack(Unpacked(left, a, sources[0], at_a)),
+        *pack(Unpacked(right, b, sources[1], at_b)),
         PlannedLaunch("multiply", config, grid, block, own, maps, dynamic_smem=smem),
         plan.repair(
             product, left, right, (a, b), sources, (at_a, at_b, report), SM90.multiprocessors

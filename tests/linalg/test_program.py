@@ -101,6 +101,14 @@ def test_operands_that_differ_too_much_are_packed_one_after_the_other(
     assert kernels(launches) == [*wanted, "multiply_packed", "repair"]
 
 
+def test_operands_may_be_packed_apart() -> None:
+    """As the ladder's rungs do."""
+    launches = replace(job(ALONE, 300, 200, 100), apart=True).launches(
+        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
+    )
+    assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed", "repair"]
+
+
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     kept = 7 << 20
     *_, last = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(

@@ -176,6 +176,7 @@ def _like(job: Job, sms: int, *given: Any) -> Job:
         x.alpha,
         x.beta,
         d=d,
+        apart=job.apart,
     )
     return other.with_tiles(job, sms)
 
@@ -196,6 +197,7 @@ def key_of(job: Job, sms: int) -> tuple[Any, ...]:
         choice.tier,
         choice.fallback,
         choice.direct,
+        job.apart,
         left.arch,
         sms,
     )

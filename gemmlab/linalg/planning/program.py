@@ -114,7 +114,8 @@ class WorkspaceAddresses:
 class Job:
     """A product on tensor cores: C = alpha·left·right + beta·D; rows of C are contiguous.
 
-    d: what is added, of the shape of C, with any strides; None: C itself.
+    d: what is added, of the shape of C, with any strides; None: C itself. apart: each operand is
+    packed by launches of its own.
     """
 
     left: Factor
@@ -126,6 +127,7 @@ class Job:
     tile: TileConfig | None = None  # None: the fastest, as predicted; so with `route`
     route: direct.Route | None = None
     d: Stack | None = None
+    apart: bool = False
     _product: plan.Product = field(init=False, repr=False, compare=False)
     _routes: dict[int, direct.Route] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -230,12 +232,13 @@ class Job:
             memory.right if self.right.kept is None else self.right.kept,
         )
         statuses = self._statuses(memory.report)
-        each = (
+        each = [
             packing.Unpacked(x.operand, x.packed(), _SOURCES[x.name], base, status)
             for x, base, status in zip(factors, bases, statuses, strict=True)
             if x.kept is None
-        )
-        result = [*packing.pack(*each)]
+        ]
+        packed_at_once = [(x,) for x in each] if self.apart else [each]
+        result = [launch for group in packed_at_once for launch in packing.pack(*group)]
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED
