@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed.links import ITEM
 from gemmlab.linalg import frameworks
-from gemmlab.linalg.planning.packing import STATUS_BYTES
+from gemmlab.linalg.planning.plan import STATUS_BYTES
 from gemmlab.linalg.planning.tiers import Choice
 
 with TORCH.importing():

@@ -12,9 +12,9 @@ from gemmlab.errors import ShapeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg import shapes
 from gemmlab.linalg.arrays import ArrayDescriptor, Framework
-from gemmlab.linalg.planning import packing, tiers
+from gemmlab.linalg.planning import plan, tiers
 from gemmlab.linalg.planning.packed import Packed
-from gemmlab.linalg.planning.packing import STATUS_BYTES
+from gemmlab.linalg.planning.plan import STATUS_BYTES
 from gemmlab.linalg.planning.program import Factor, Source
 from gemmlab.linalg.runtime.driver import call
 from gemmlab.linalg.runtime.workspaces import workspace
@@ -68,9 +68,7 @@ class PackedMatrix:
         self.address = framework.address(memory)
         if arrives:
             return
-        launches = packing.pack(
-            packing.Unpacked(factor.operand, self.layout, Source(factor.name), self.address)
-        )
+        launches = plan.pack(factor.operand, self.layout, Source(factor.name), self.address)
         space = workspace(framework, descriptor.device, stream)
         with space.lock:
             self._launches = space.launcher.bind(launches)

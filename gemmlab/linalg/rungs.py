@@ -7,8 +7,7 @@ elements within 2^17 of the largest in their row: try `--family wide`. `bf16x6` 
 parts, with float32's range of exponents, and six products.
 
 Four launches, more if k is large: pack A, pack B, multiply, repair rows and columns with an
-infinity or a NaN. `gemmlab.matmul` uses the same method with the tile that suits the shape, and
-packs A and B in one launch; apart, all blocks of a launch do the same, as predictions expect.
+infinity or a NaN. `gemmlab.matmul` uses the same kernels with the tile that suits the shape.
 `gemmlab docs fp16x3` has the method, errors and times. Limiter: the power drawn by tensor cores.
 """
 
@@ -57,7 +56,7 @@ def product_of(config: Config, shape: Mapping[str, int]) -> Job:
     scheme = config.scheme.name
     c = Stack(left.vectors, right.vectors, right.vectors, 1)
     factors = Factor("a", left, scheme), Factor("b", right, scheme)
-    return Job(*factors, c, Choice(scheme, "the rung's own"), tile=config, apart=True)
+    return Job(*factors, c, Choice(scheme, "the rung's own"), tile=config)
 
 
 def launches(

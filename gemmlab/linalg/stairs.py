@@ -26,7 +26,6 @@ from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch
 from gemmlab.linalg.planning.packed import ALIGNMENT, Packed, operand_map
-from gemmlab.linalg.planning.packing import Unpacked, pack
 from gemmlab.linalg.rungs import needs_terms, operands
 
 
@@ -87,8 +86,8 @@ def launches(
         own |= {"lda": a.pitch, "ldb": b.pitch}
     grid, block, smem = packed.geometry(config, shape)
     return (
-        *pack(Unpacked(left, a, sources[0], at_a)),
-        *pack(Unpacked(right, b, sources[1], at_b)),
+        *plan.pack(left, a, sources[0], at_a),
+        *plan.pack(right, b, sources[1], at_b),
         PlannedLaunch("multiply", config, grid, block, own, maps, dynamic_smem=smem),
         plan.repair(
             product, left, right, (a, b), sources, (at_a, at_b, report), SM90.multiprocessors

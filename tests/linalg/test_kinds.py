@@ -95,7 +95,7 @@ def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
 def test_kinds_know_all_that_describes_a_product() -> None:
     """A new field belongs into `kinds.of`, or into `Numbers`."""
     known = {
-        Job: ["left", "right", "c", "choice", "alpha", "beta", "tile", "route", "d", "apart"],
+        Job: ["left", "right", "c", "choice", "alpha", "beta", "tile", "route", "d"],
         Factor: ["name", "operand", "scheme", "fallback", "kept", "arch"],
         Operand: ["vectors", "depth", "k_major", "ld", "batch", "batch_stride"],
     }

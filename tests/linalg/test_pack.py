@@ -16,13 +16,12 @@ from gemmlab.kernels.gemm.sm90.config import (
     FP16X3,
     NO_SHORTFALL,
     SCHEMES,
-    TAIL,
     WIDE_COUNT,
     PackConfig,
     Scheme,
 )
 from gemmlab.linalg import reference
-from gemmlab.linalg.planning import packing
+from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.shapes import Operand
@@ -159,8 +158,8 @@ KERNELS = {
     "K-major, shorter than a warp": (True, PackConfig(warps=1, fours=2), (9, 5), 2),
     "MN-major, one block": (False, PackConfig(cluster=1, fours=2), (37, 50), 1),
     "MN-major, two blocks": (False, PackConfig(cluster=2, fours=1), (37, 50), 2),
-    "K-major, rounded down": (True, PackConfig(first="cut", warps=1, fours=2), (11, 90), 2),
-    "MN-major, rounded up": (False, PackConfig(first="cut", cluster=1, fours=2), (37, 50), 1),
+    "K-major, rounded down": (True, PackConfig(first="down", warps=1, fours=2), (11, 90), 2),
+    "MN-major, rounded up": (False, PackConfig(first="up", cluster=1, fours=2), (37, 50), 1),
 }
 
 
@@ -170,84 +169,44 @@ class Target:
     def __init__(self, memory: DeviceImage, packed: Packed) -> None:
         self.packed = packed
         self.raw = np.full(packed.nbytes, 0x7E, np.uint8)
-        self.raw[: packing.STATUS_BYTES] = 0
+        self.raw[: plan.STATUS_BYTES] = 0
         self.address = memory.place(self.raw)
 
-    def check(self, stack: np.ndarray, first: str = "nearest") -> None:
-        """stack: (batch, vectors, depth)."""
-        packed = self.packed
-        each = [reference.pack(x, packed.scheme, first) for x in stack]
+    def check(self, x: np.ndarray, first: str = "nearest") -> None:
+        expected, packed = reference.pack(x, self.packed.scheme, first), self.packed
         parts, offset = packed.scheme.parts, packed.offsets["out"]
-        out = self.raw[offset:].view(np.uint16)
-        out = out.reshape(-1, parts, packed.lines, packed.pitch)[..., : packed.length]
-        out = np.ascontiguousarray(out if packed.k_major else out.transpose(0, 1, 3, 2))
-        for i, expected in enumerate(each):
-            values, wanted = (
-                reference.as_float32(bits, packed.scheme.dtype) for bits in (out[i], expected.parts)
-            )
-            assert np.array_equal(values, wanted)
-            for name in ("unscale", "risk", "shortfall"):
-                per_vector = getattr(expected, name)
-                written = self.raw[packed.offsets[name] :].view(per_vector.dtype)
-                assert np.array_equal(written[i * packed.padded :][: packed.vectors], per_vector)
-        at_risk, not_finite, most = zip(*(x.status for x in each), strict=True)
-        counted = self.raw[: packing.STATUS_BYTES].view(np.uint64)
-        assert counted.tolist() == [sum(at_risk), sum(not_finite), max(most)]
-
-
-def unpacked(
-    memory: DeviceImage, stack: np.ndarray, k_major: bool, pad: int = 0
-) -> tuple[packing.Unpacked, Target]:
-    """A stack (batch, vectors, depth) in the emulator's memory, its lines `pad` elements apart."""
-    batch, vectors, depth = stack.shape
-    stored = stack if k_major else stack.transpose(0, 2, 1)
-    stored = np.pad(stored, ((0, 0), (0, 0), (0, pad)), constant_values=np.nan)
-    operand = Operand(vectors, depth, k_major, stored.shape[2], batch, stored[0].size)
-    target = Target(memory, Packed(FP16X3, vectors, depth, k_major, batch))
-    return packing.Unpacked(operand, target.packed, memory.place(stored), target.address), target
+        out = self.raw[offset:][: 2 * parts * packed.lines * packed.pitch].view(np.uint16)
+        out = out.reshape(parts, packed.lines, packed.pitch)[:, :, : packed.length]
+        out = np.ascontiguousarray(out if packed.k_major else out.transpose(0, 2, 1))
+        values, wanted = (
+            reference.as_float32(bits, packed.scheme.dtype) for bits in (out, expected.parts)
+        )
+        assert np.array_equal(values, wanted)
+        for name in ("unscale", "risk", "shortfall"):
+            per_vector = getattr(expected, name)
+            written = self.raw[packed.offsets[name] :].view(per_vector.dtype)[: packed.vectors]
+            assert np.array_equal(written, per_vector)
+        counted = self.raw[: plan.STATUS_BYTES].view(np.uint64)
+        assert tuple(counted.tolist()) == expected.status
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.slow
-def test_kernels_write_what_the_reference_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_kernels_write_what_the_reference_says(name: str) -> None:
     k_major, config, (vectors, depth), pad = KERNELS[name]
-    monkeypatch.setattr(packing, "_plain_config", lambda _: config)
     x = np.roll(matrix(vectors, depth), 1, axis=0)  # every fourth row is aligned, whatever the pad
+    stored = np.pad(x if k_major else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
     memory = DeviceImage()
-    wanted, target = unpacked(memory, x[None], k_major, pad)
-    (launch,) = packing.pack(wanted)
-    way = name.partition("rounded ")[2] or "nearest"
-    memory.run(replace(launch, args={**launch.args, "bias_1": TAIL if way == "up" else 0}))
-    target.check(x[None], way)
+    target = Target(memory, Packed(FP16X3, vectors, depth, k_major))
+    operand = Operand(vectors, depth, k_major, stored.shape[1])
+    (launch,) = plan.pack(operand, target.packed, memory.place(stored), target.address)
+    blocks = -(-vectors * config.warps // 8) if k_major else -(-vectors // 32) * config.cluster
+    cluster = 1 if k_major else config.cluster
+    memory.run(replace(launch, config=config, grid=(blocks, 1, 1), cluster=cluster))
+    target.check(x, config.first)
 
 
-# A whole block for each vector, next to a cluster of blocks for a strip.
-SMALL = {True: PackConfig(warps=1, fours=1), False: PackConfig(cluster=2, fours=1)}
-
-
-@pytest.mark.parametrize(
-    ("majors", "batch"), [((True, True), 2), ((False, False), 1), ((True, False), 3)]
-)
-@pytest.mark.slow
-def test_one_launch_packs_both_operands_of_a_product(
-    monkeypatch: pytest.MonkeyPatch, majors: tuple[bool, bool], batch: int
-) -> None:
-    """Of any kinds, whose blocks need not be a whole number of clusters."""
-    monkeypatch.setattr(packing, "_plain_config", lambda x: SMALL[x.operand.k_major])
-    kinds = ("races", "global-races", "barriers", "clusters", "warps")
-    memory, depth = DeviceImage(check=kinds), 50
-    stacks = [
-        np.stack([np.roll(matrix(vectors, depth), i, axis=0) for i in range(batch)])
-        for vectors in (21, 37)
-    ]
-    found = [unpacked(memory, x, k_major) for x, k_major in zip(stacks, majors, strict=True)]
-    (launch,) = packing.pack(*(wanted for wanted, _ in found))
-    memory.run(launch)
-    for (_, target), stack in zip(found, stacks, strict=True):
-        target.check(stack)
-
-
-@pytest.mark.parametrize("first", ["nearest", "up"])
+@pytest.mark.parametrize("first", ["nearest", "down"])
 @pytest.mark.slow
 def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     vectors, depth, chunk = 133, 70, 64
@@ -267,7 +226,5 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     args: dict[str, Any] = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
     memory.run(PlannedLaunch("find_peaks", PackConfig(), grid, block, find))
-    args["bias"] = TAIL
-    config = PackConfig(first="cut" if first == "up" else first)
-    memory.run(PlannedLaunch("pack_mn_major_deep", config, grid, block, args))
-    target.check(x[None], first)
+    memory.run(PlannedLaunch("pack_mn_major_deep", PackConfig(first=first), grid, block, args))
+    target.check(x, first)

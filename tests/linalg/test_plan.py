@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gemmlab.errors import InputError
 from gemmlab.kernels.gemm.sm90.config import LINE, SCHEMES, PackConfig, TileConfig
-from gemmlab.linalg.planning import packing, plan
+from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.packed import ALIGNMENT, Packed
 from gemmlab.linalg.shapes import Operand
 
@@ -35,11 +35,10 @@ def test_packs_cover_every_vector_and_line(vectors, depth, k_major, batch, schem
         vectors, depth, k_major, depth if k_major else vectors, batch, vectors * depth
     )
     packed = Packed(scheme, vectors, depth, k_major, batch)
-    for launch in packing.pack(packing.Unpacked(operand, packed, 1 << 20, 1 << 30)):
+    for launch in plan.pack(operand, packed, 1 << 20, 1 << 30):
         config: Any = launch.config
         x, y, z = launch.grid
         assert x % launch.cluster == 0 and launch.block[0] == config.threads
-        assert launch.args.get("split", x) == x
         match launch.kernel:
             case "pack_k_major":
                 assert x * 8 >= vectors * config.warps and y == batch
@@ -136,7 +135,7 @@ def test_packs_that_break_a_rule_are_refused():
     with pytest.raises(InputError):
         PackConfig(first="even")
     with pytest.raises(InputError):
-        PackConfig(SCHEMES["bf16x6"], first="cut")
+        PackConfig(SCHEMES["bf16x6"], first="up")
 
 
 @pytest.mark.parametrize(

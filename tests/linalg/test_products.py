@@ -15,7 +15,7 @@ from gemmlab.compile.cute import compile_rung
 from gemmlab.cubin.tools import sass
 from gemmlab.kernels import ladder
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
-from gemmlab.linalg.planning import packing, plan
+from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.runtime.kernels import artifact_of
 from gemmlab.linalg.shapes import Operand
@@ -52,14 +52,15 @@ def product(
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
     work = [np.full(x.nbytes, 0x70, np.uint8) for x in packed]  # stale contents
     for counted in work:
-        counted[: packing.STATUS_BYTES] = 0
+        counted[: plan.STATUS_BYTES] = 0
     report = np.zeros(plan.REPORT_BYTES, np.uint8)
     at = memory.place(arrays[0]), memory.place(arrays[1]), memory.place(arrays[2])
     works = memory.place(work[0]), memory.place(work[1]), memory.place(report)
     wanted = plan.Product(m, n, k, n, alpha=alpha, beta=beta)
     totals = np.full(plan.totals_bytes(wanted, tile, sms=2), 0xFF, np.uint8)
     launches = [
-        *packing.pack(*map(packing.Unpacked, operands, packed, at[:2], works[:2])),
+        *plan.pack(operands[0], packed[0], at[0], works[0]),
+        *plan.pack(operands[1], packed[1], at[1], works[1]),
         *plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), 2, totals=memory.place(totals)),
         plan.repair(wanted, *operands, packed, at, works, sms=2),
     ]

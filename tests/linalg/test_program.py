@@ -54,8 +54,8 @@ def test_by_default_the_last_launch_may_compute_all() -> None:
     launches = job(BY_DEFAULT, 300, 200, 100).launches(
         WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
     )
-    assert kernels(launches) == ["pack_both", "multiply_packed", "finish"]
-    multiply, last = launches[1:]
+    assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed", "finish"]
+    multiply, last = launches[2:]
     assert multiply.args["least_risk"] == 0  # exactly one of them computes
     assert multiply.args["most_risk"] + 1 == last.args["least_risk"]
     assert last.args["most_doubts"] == 300 * 200 * 8 // 36 // 256
@@ -72,7 +72,14 @@ def test_a_large_product_may_run_again_in_bfloat16() -> None:
         WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
     )
     again = ["repack", "multiply_packed"]
-    assert kernels(launches) == ["pack_both", "multiply_packed", *again, "repair"]
+    assert kernels(launches) == [
+        "pack_k_major",
+        "pack_mn_major",
+        "multiply_packed",
+        *again,
+        "repair",
+    ]
+    assert [x.args["beside"] for x in launches[:2]] == [0, 1]  # b is packed beside a
     first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["most_risk"] + 1 == last.args["least_risk"]  # exactly one of them computes
     assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
@@ -82,31 +89,12 @@ def test_a_tier_asked_for_is_the_only_one() -> None:
     launches = job(ALONE, 300, 200, 100).launches(
         WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
     )
-    assert kernels(launches) == ["pack_both", "multiply_packed", "repair"]
-
-
-@pytest.mark.parametrize(
-    ("k", "batch", "wanted"),
-    [
-        (100, 2, ["pack_mn_major", "pack_k_major"]),  # of a stack, and of one matrix
-        (9000, 1, ["find_peaks", "pack_mn_major_deep", "pack_k_major"]),
-    ],
-)
-def test_operands_that_differ_too_much_are_packed_one_after_the_other(
-    k: int, batch: int, wanted: list[str]
-) -> None:
-    launches = job(ALONE, 300, 200, k, batch).launches(
-        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
-    )
-    assert kernels(launches) == [*wanted, "multiply_packed", "repair"]
-
-
-def test_operands_may_be_packed_apart() -> None:
-    """As the ladder's rungs do."""
-    launches = replace(job(ALONE, 300, 200, 100), apart=True).launches(
-        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
-    )
-    assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed", "repair"]
+    assert kernels(launches) == [
+        "pack_k_major",
+        "pack_mn_major",
+        "multiply_packed",
+        "repair",
+    ]
 
 
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
@@ -125,6 +113,7 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
         "multiply_packed",
         "repair",
     ]
+    assert launches[0].args["beside"] == 0
     assert launches[-1].args["clear"] == 1  # clears the counts of a alone
     assert all(
         kept in launch.args.values() for launch in launches if launch.kernel != "pack_k_major"
@@ -139,9 +128,11 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     ("choice", "wanted"), [(BY_DEFAULT, ["abc"]), (LARGE, ["ab", "c", "abc"]), (ALONE, ["abc"])]
 )
 def test_sources_are_the_callers_arrays_and_no_others(choice: Choice, wanted: list[str]) -> None:
-    launches = job(choice, 30, 20, 40).launches(WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132)
+    launches = job(choice, 30, 20, 40, batch=3).launches(
+        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
+    )
     named = [{x.name for x in launch.args.values() if isinstance(x, Source)} for launch in launches]
-    assert named == [*map(set, ("ab", "c", *wanted))]
+    assert named == [*map(set, ("a", "b", "c", *wanted))]
 
 
 @pytest.mark.parametrize("batch", [1, 3])

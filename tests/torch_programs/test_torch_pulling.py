@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.distributed import _symmetric_memory as torch_symmetric  # noqa: E402
 
 from gemmlab.distributed import overlap, pulling, symmetric  # noqa: E402
-from gemmlab.linalg.planning.packing import STATUS_BYTES  # noqa: E402
+from gemmlab.linalg.planning.plan import STATUS_BYTES  # noqa: E402
 
 SIZE = 3
 

@@ -18,7 +18,7 @@ SM80 = replace(
         **{
             name: SM90.kernels[name]
             for name in SM90.kernels
-            if name not in ("pack_mn_major", "pack_both", "multiply", "add_slices", "finish")
+            if name not in ("pack_mn_major", "multiply", "add_slices", "finish")
         },
         "multiply_packed": ("sm80.mainloop", "kernel"),
     },

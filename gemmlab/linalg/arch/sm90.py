@@ -12,8 +12,7 @@ SM90 = Architecture(
     multiprocessors=132,
     kernels={
         "pack_k_major": ("sm90.pack_k_major", "pack_k_major"),
-        "pack_mn_major": ("sm90.pack_mn_major", "pack_mn_major"),
-        "pack_both": ("sm90.pack_both", "pack_both"),
+        "pack_mn_major": ("sm90.pack", "pack_mn_major"),
         "find_peaks": ("sm90.pack_deep", "find_peaks"),
         "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),
         "multiply_packed": ("sm90.mainloop", "kernel"),
@@ -36,7 +35,7 @@ SM90 = Architecture(
         *(PackConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
         PackConfig(fours=8),
         PackConfig(fours=16),
-        PackConfig(warps=16, threads=512),
+        PackConfig(fours=16, threads=512),
     ),
     # Fitted to 66 shapes with every tile and division of k, and to 120
     # drawn at random, on an H100 (`gemmlab docs matmul`; record `benchmarks/h100/direct.json`).

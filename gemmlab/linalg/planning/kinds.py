@@ -176,7 +176,6 @@ def _like(job: Job, sms: int, *given: Any) -> Job:
         x.alpha,
         x.beta,
         d=d,
-        apart=job.apart,
     )
     return other.with_tiles(job, sms)
 
@@ -197,7 +196,6 @@ def key_of(job: Job, sms: int) -> tuple[Any, ...]:
         choice.tier,
         choice.fallback,
         choice.direct,
-        job.apart,
         left.arch,
         sms,
     )

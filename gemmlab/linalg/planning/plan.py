@@ -2,33 +2,39 @@
 
     C (m, n) = alpha · A (m, k) · B (k, n) + beta · D, for each item of a batch
 
-Its operands are *packed* before (`packing`). Then one launch multiplies
-(`kernels.gemm.sm90.mainloop`), or several if k is very large. A packed operand can be kept and used
-again.
+One launch or two convert each operand into a *packed* operand (`kernels.gemm.sm90.pack`). Then one
+launch multiplies (`kernels.gemm.sm90.mainloop`), or several if k is very large. A packed operand
+can be kept and used again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
+    DEEP_STRIP,
     LINE,
     MAX_SUMS,
     NO_LIMIT,
+    PACK_WARPS,
     REPAIR_TILE,
     SCHEMES,
+    STRIP,
+    PackConfig,
     Scheme,
     TileConfig,
 )
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning.formulas import first_least, least, most
-from gemmlab.linalg.planning.launch import Address, PlannedLaunch
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed, operands, promote_k
 from gemmlab.linalg.shapes import Operand
 
+STATUS_BYTES = 24  # of three 64-bit counts: `kernels.gemm.sm90.pack`
 # Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
 # elements of the running product and of the last one. Behind them, the statuses of the operands
 # that the running product packs.
@@ -41,6 +47,87 @@ _MOST_SEGMENTS = 64
 
 
 Addresses = tuple[Address, Address, Address]
+
+
+def pack(
+    operand: Operand,
+    packed: Packed,
+    source: Address,
+    target: Address,
+    beside: bool = False,
+    status: Address | None = None,
+) -> tuple[PlannedLaunch, ...]:
+    """Return the launches that pack the operand at `source` into memory at `target`.
+
+    beside: whether the launch before them packs another operand, so that both may run at the same
+    time. status: address of `STATUS_BYTES`, which must be zero when they start; None: the first
+    ones at `target`.
+    """
+    offsets, arch, scheme, first = packed.offsets, packed.arch, packed.scheme.name, packed.first
+    found: dict[str, Value] = {
+        "x": source,
+        "vectors": operand.vectors,
+        "depth": operand.depth,
+        "ldx": operand.ld,
+        "batch_x": operand.batch_stride,
+        "risk": target + offsets["risk"],
+    }
+    args = {
+        **found,
+        "out": target + offsets["out"],
+        "unscale": target + offsets["unscale"],
+        "shortfall": target + offsets["shortfall"],
+        "status": target + offsets["status"] if status is None else status,
+        "pitch": packed.pitch,
+    }
+    together = {"beside": int(beside)}
+    block = (32 * PACK_WARPS, 1, 1)
+    if operand.k_major:
+        warps = PACK_WARPS if operand.depth > arch.long else 1
+        fours = 8 if operand.depth > arch.short else 4
+        config = pack_config(scheme, first, warps, fours)
+        grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
+        return (PlannedLaunch("pack_k_major", config, grid, block, args | together, arch=arch),)
+    if not packed.deep:
+        config = _cluster_config(arch, bisect_left(_deepest(arch), operand.depth), scheme, first)
+        strips = ceil_div(operand.vectors, STRIP)
+        grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
+        rest = config.cluster, 0, arch
+        return (PlannedLaunch("pack_mn_major", config, grid, block, args | together, (), *rest),)
+    config, any_part = pack_config(scheme, first), pack_config(scheme)
+    grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
+    chunks: dict[str, Value] = {
+        "peaks": target + offsets["peaks"],
+        "exponents": target + offsets["exponents"],
+        "chunk": packed.chunk,
+    }
+    find = {**found, **chunks}
+    return (
+        PlannedLaunch("find_peaks", any_part, grid, block, find, arch=arch),
+        PlannedLaunch("pack_mn_major_deep", config, grid, block, {**args, **chunks}, arch=arch),
+    )
+
+
+@cache
+def pack_config(
+    scheme: str,
+    first: str = PackConfig.first,
+    warps: int = PackConfig.warps,
+    fours: int = PackConfig.fours,
+) -> PackConfig:
+    """The configuration of a kernel that packs. One object for each kind is made, once."""
+    return PackConfig(SCHEMES[scheme], first, warps, fours=fours)
+
+
+@cache
+def _cluster_config(arch: Architecture, index: int, scheme: str, first: str) -> PackConfig:
+    return replace(arch.clusters[index], scheme=SCHEMES[scheme], first=first)
+
+
+@cache
+def _deepest(arch: Architecture) -> list[int]:
+    """The longest vectors of each configuration that packs MN-major operands; ascending."""
+    return [config.deepest for config in arch.clusters]
 
 
 @dataclass(slots=True)

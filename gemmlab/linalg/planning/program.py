@@ -27,7 +27,7 @@ from functools import reduce
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, packing, plan
+from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
@@ -114,8 +114,7 @@ class WorkspaceAddresses:
 class Job:
     """A product on tensor cores: C = alpha·left·right + beta·D; rows of C are contiguous.
 
-    d: what is added, of the shape of C, with any strides; None: C itself. apart: each operand is
-    packed by launches of its own.
+    d: what is added, of the shape of C, with any strides; None: C itself.
     """
 
     left: Factor
@@ -127,7 +126,6 @@ class Job:
     tile: TileConfig | None = None  # None: the fastest, as predicted; so with `route`
     route: direct.Route | None = None
     d: Stack | None = None
-    apart: bool = False
     _product: plan.Product = field(init=False, repr=False, compare=False)
     _routes: dict[int, direct.Route] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -232,13 +230,11 @@ class Job:
             memory.right if self.right.kept is None else self.right.kept,
         )
         statuses = self._statuses(memory.report)
-        each = [
-            packing.Unpacked(x.operand, x.packed(), _SOURCES[x.name], base, status)
-            for x, base, status in zip(factors, bases, statuses, strict=True)
-            if x.kept is None
-        ]
-        packed_at_once = [(x,) for x in each] if self.apart else [each]
-        result = [launch for group in packed_at_once for launch in packing.pack(*group)]
+        result: list[PlannedLaunch] = []
+        for factor, base, status in zip(factors, bases, statuses, strict=True):
+            if factor.kept is None:
+                source, beside = _SOURCES[factor.name], bool(result)
+                result += plan.pack(factor.operand, factor.packed(), source, base, beside, status)
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED
@@ -367,7 +363,7 @@ class Job:
             args[f"batch_{side}"] = packed.batch
             blocks = most(blocks, least(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = most(batch, packed.batch)
-        config = packing.pack_config(packed.scheme.name)
+        config = plan.pack_config(packed.scheme.name)
         grid, arch = (blocks, batch, 2), packed.arch
         return PlannedLaunch("repack", config, grid, _BLOCK, args, arch=arch)
 

@@ -20,7 +20,6 @@ PACK_WARPS = 8  # per block of `pack`
 STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of `pack_deep`
 REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
-TAIL = (1 << 13) - 1  # significand bits that float32 has and float16 lacks
 VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
 # The shortfall of a vector is the mean, over its elements, of how many powers of two they lie below
 # the largest one, by their exponents. 0 and subnormal numbers have the exponent -127. A vector has
@@ -127,9 +126,9 @@ class CopyBox:
 class PackConfig:
     """How `pack` processes one operand.
 
-    The `first` part rounds to "nearest", or its magnitude is "cut": rounded down, or up if a launch
-    says so. A block has `threads` threads. K-major: `warps` warps share a vector. MN-major: a
-    `cluster` of blocks holds a strip of vectors. A thread holds `fours` × 128 bits.
+    The `first` part rounds to "nearest", or its magnitude "down" or "up". K-major: `warps` warps of
+    a block share a vector. MN-major: a `cluster` of blocks of `threads` threads holds a strip of
+    vectors. A thread holds `fours` × 128 bits.
     """
 
     scheme: Scheme = FP16X3
@@ -140,47 +139,17 @@ class PackConfig:
     fours: int = 16
 
     def __post_init__(self) -> None:
-        ways = ("nearest", "cut") if self.scheme.dtype == "float16" else ("nearest",)
+        ways = ("nearest", "down", "up") if self.scheme.dtype == "float16" else ("nearest",)
         require(self.first in ways, f"first = {self.first!r}, must be one of {', '.join(ways)}")
-        rule = f"must be 1 or all {self.threads // 32}"
-        require(self.warps in (1, self.threads // 32), f"{self.warps} warps per vector, {rule}")
+        rule = f"must be 1 or {PACK_WARPS}"
+        require(self.warps in (1, PACK_WARPS), f"{self.warps} warps per vector, {rule}")
         rule = f"{self.threads} threads with {4 * self.fours} elements each"
         require(self.threads * self.fours <= 2**13, f"{rule} do not fit in registers")
-
-    @property
-    def min_blocks(self) -> int:
-        """Per multiprocessor; limits the registers of what runs next to the elements held."""
-        threads = {4: 1280, 8: 1024, 16: 512}.get(self.fours, self.threads)
-        return threads // self.threads
 
     @property
     def deepest(self) -> int:
         """The longest vectors of which a cluster can hold a strip."""
         return self.cluster * self.fours * self.threads * 4 // STRIP
-
-
-@dataclass(frozen=True)
-class PackBothConfig:
-    """How one launch packs an MN-major and a K-major operand, with blocks of equal size."""
-
-    mn_major: PackConfig
-    k_major: PackConfig
-
-    def __post_init__(self) -> None:
-        rule = f"{self.mn_major.threads} and {self.k_major.threads} threads, must be as many"
-        require(self.mn_major.threads == self.k_major.threads, rule)
-
-    @property
-    def threads(self) -> int:
-        return self.mn_major.threads
-
-    @property
-    def cluster(self) -> int:
-        return self.mn_major.cluster
-
-    @property
-    def min_blocks(self) -> int:
-        return min(self.mn_major.min_blocks, self.k_major.min_blocks)
 
 
 @dataclass(frozen=True)

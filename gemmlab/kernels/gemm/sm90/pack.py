@@ -7,11 +7,10 @@ is the remainder rounded to 16 bits, and so on. How the `first` part is rounded 
 of the remainder, and so the sign of the error of leaving out remainder times remainder.
 
 An operand is K-major if the elements of a vector are contiguous (`pack_k_major`), and MN-major if
-the elements of different vectors are (`pack_mn_major`; `pack_deep` for matrices too deep for the
-registers of a cluster). One launch packs one operand, or both of a product: of the same kind, or
-one of each (`pack_both`). Blocks of the second one follow those of the first. All of these kernels
-share what is here. The parts keep the order of the matrix in memory. Their pitch meets TMA's rules
-whatever the matrix's pitch is.
+the elements of different vectors are. An MN-major operand is packed by clusters of blocks, which
+exchange the largest magnitudes that they have found; `pack_deep` packs matrices too deep for the
+registers of a cluster. The parts keep the order of the matrix in memory. Their pitch meets TMA's
+rules whatever the matrix's pitch is.
 
 | output    | per     | meaning                                                                   |
 |-----------|---------|---------------------------------------------------------------------------|
@@ -29,7 +28,7 @@ Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so ea
 `fours` 128-bit loads before it uses the first.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint32, Uint64, cute
@@ -42,16 +41,18 @@ from gemmlab.kernels.gemm.sm90.config import (
     LEAST_PEAK,
     NO_SHORTFALL,
     NOT_FINITE_RISK,
-    TAIL,
+    STRIP,
     VECTOR_PITCH,
     WIDE_COUNT,
     WIDE_EVERY,
     WIDE_LEAST,
     WIDE_SHORTFALL,
 )
+from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_end
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
+from gemmlab.kernels.signature import signatures
 
-OUTPUTS = {
+POINTERS = {
     "x": ("float32", "input"),
     "out": ("uint16", "output"),
     "unscale": ("int32", "output"),
@@ -59,53 +60,16 @@ OUTPUTS = {
     "shortfall": ("float32", "output"),
     "status": ("uint64", "accumulator"),
 }
-_FIRST = ("x", "out", "unscale", "status")  # those whose address is an argument
-POINTERS = {f"{name}_{i}": OUTPUTS[name] for i in (1, 2) for name in _FIRST}
 
+LANES = STRIP // 4  # lanes per line of a strip, four vectors each
 INFINITY = 0x7F800000  # float32 bits
 # Marks in place of the scale: of a vector with an infinity or a NaN, and of one that is all zeros.
 NOT_FINITE, EMPTY = 1 << 14, (1 << 14) + 1
 SIGN = -(1 << 31)  # sign bit of a float32
+TAIL = (1 << 13) - 1  # significand bits that float32 has and float16 lacks
 # float32 bits of 2^-20. A relative change by 2^-20 exceeds an ulp of float32 and is far below half
 # an ulp of float16.
 TIE_NUDGE = (127 - 20) << 23
-
-
-class Operand(NamedTuple):
-    """A matrix, or a stack of matrices, and what is written of it."""
-
-    x: cute.Pointer
-    out: cute.Pointer
-    unscale: cute.Pointer  # `risk` and `shortfall` follow
-    status: cute.Pointer
-    vectors: Int32
-    ldx: Int64
-    batch_x: Int64  # elements from matrix to matrix
-    pitch: Int32  # elements between lines of `out`
-    bias: Int32  # see `first_part`
-
-
-@cute.jit
-def chosen(first: Operand, second: Operand, split: Int32) -> tuple:
-    """The operand of this block, and the block's index there.
-
-    split: the number of blocks of each matrix of the first operand.
-    """
-    index, _, _ = cute.arch.block_idx()
-    own = first
-    if index >= split:
-        own = second
-        index -= split
-    return own, index
-
-
-@cute.jit
-def per_vector(own: Operand) -> tuple:
-    """Where `unscale`, `risk` and `shortfall` are, and the status."""
-    _, batch, _ = cute.arch.grid_dim()
-    count = Int64(batch) * cute.round_up(own.vectors, VECTOR_PITCH)
-    risk = own.unscale + count
-    return own.unscale, risk, cute.recast_ptr(risk + count, dtype=Float32), own.status
 
 
 @cute.jit
@@ -203,24 +167,25 @@ def away_from_zero(rest: Float32, value: Float32) -> Float32:
 
 
 @cute.jit
-def first_part(value: Float32, bias: Int32, way: cutlass.Constexpr) -> Float32:
+def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
     """A number that rounds to the first part of `value`.
 
-    way: "nearest" returns `value`. If |value| lies between two float16 numbers, "cut" returns the
-    smaller for `bias` = 0, the larger for `bias` = TAIL. Subnormals of float16 have fewer bits and
-    may round either way.
+    way: "nearest" returns `value`. If |value| lies between two float16 numbers, "down" returns the
+    smaller, "up" the larger. Subnormals of float16 have fewer bits and may round either way.
     """
     bits = value.bitcast(Int32)
-    if cutlass.const_expr(way == "cut"):
-        bits = (bits + bias) & ~TAIL
+    if cutlass.const_expr(way == "up"):
+        bits += TAIL
+    if cutlass.const_expr(way != "nearest"):
+        bits &= ~TAIL
     return bits.bitcast(Float32)
 
 
 @cute.jit
 def split_four(
-    four: cute.TensorSSA, scales: Any, counts: cute.Tensor, bias: Int32, config: cutlass.Constexpr
+    four: cute.TensorSSA, scales: Any, counts: cute.Tensor, config: cutlass.Constexpr
 ) -> list:
-    """The parts of four elements, largest first; count those at risk. bias: see `first_part`."""
+    """The parts of four elements, largest first; count those at risk."""
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
@@ -242,7 +207,7 @@ def split_four(
                 rest[e] = away_from_zero(rest[e], values[e])
         head = cute.make_rmem_tensor(4, Float32)
         for e in cutlass.range_constexpr(4):
-            head[e] = first_part(rest[e], bias, config.first if part == 0 else "nearest")
+            head[e] = first_part(rest[e], config.first if part == 0 else "nearest")
         rounded = head.load().to(ELEMENTS[scheme.dtype])
         rest.store(rest.load() - rounded.to(Float32))
         parts.append(rounded)
@@ -265,11 +230,10 @@ def pack_four(
     counts: cute.Tensor,
     target: cute.Pointer,
     step: Int64,
-    bias: Int32,
     config: cutlass.Constexpr,
 ) -> None:
     """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
-    store_parts(split_four(four, scales, counts, bias, config), target, step)
+    store_parts(split_four(four, scales, counts, config), target, step)
 
 
 @cute.jit
@@ -278,3 +242,141 @@ def combine(a: Int32, b: Int32, op: cutlass.Constexpr) -> Int32:
     if cutlass.const_expr(op == "max"):
         result = cutlass.max(a, b)
     return result
+
+
+@cute.jit
+def reduce_strip(tensors: tuple, values: tuple, ops: cutlass.Constexpr) -> None:
+    """Reduce by "max" or "add" over the block for each vector of the strip, into sW[0, …].
+
+    tensors: sW (warps, STRIP) for each op. values: one for each of the thread's four vectors.
+    """
+    thread, _, _ = cute.arch.thread_idx()
+    warps = tensors[0].shape[0]
+    for v in cutlass.range_constexpr(len(ops)):
+        for e in cutlass.range_constexpr(4):
+            value = values[v][e]
+            for distance in (LANES, 2 * LANES):
+                value = combine(value, cute.arch.shuffle_sync_bfly(value, distance), ops[v])
+            if thread % 32 < LANES:
+                tensors[v][thread // 32, thread % LANES * 4 + e] = value
+    cute.arch.sync_threads()
+    if thread < STRIP:
+        for v in cutlass.range_constexpr(len(ops)):
+            sW = tensors[v]
+            for w in cutlass.range_constexpr(1, warps):
+                sW[0, thread] = combine(sW[0, thread], sW[w, thread], ops[v])
+
+
+@cute.jit
+def load_remote(pointer: cute.Pointer, block: Int32) -> Int32:
+    """The word at the same address in the shared memory of another block of the cluster."""
+    address = cute.arch.map_dsmem_ptr(pointer, block).toint()
+    text = "ld.shared::cluster.s32 {$w0}, [{$r0}];"
+    return cute.arch.inline_ptx(text, write_only_types=[Int32], read_only_args=[address])
+
+
+@cute.jit
+def share_scales(
+    tensors: tuple,
+    outputs: tuple,
+    inside: cutlass.Boolean,
+    rank: Int32,
+    at: Int64,
+    depth: Int32,
+    config: cutlass.Constexpr,
+) -> tuple:
+    """Find the scales of the strip from what all blocks of the cluster have found.
+
+    tensors: (warps, STRIP), whose rows 0 have the block's peaks and sums of exponents. Returns the
+    scales of the thread's four vectors, and the shortfall of the vector of thread i < STRIP. The
+    caller must wait for the cluster before the tensors change: others may still read them.
+    """
+    sW, sE = tensors
+    unscale, risk, shortfall, status = outputs
+    thread, _, _ = cute.arch.thread_idx()
+    if inside and rank == 0:
+        simt.element(risk, at)[0] = Int32(0)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
+    short = Float32(0)
+    if thread < STRIP:
+        peak, exponents = sW[0, thread], Int32(0)
+        for block in cutlass.range_constexpr(config.cluster):
+            peak = cutlass.max(peak, load_remote(sW.iterator + thread, block))
+            exponents += load_remote(sE.iterator + thread, block)
+        sS[thread], short = scale_of(peak, config.scheme), shortfall_of(peak, exponents, depth)
+        if inside and rank == 0:
+            simt.element(shortfall, at)[0] = short
+            record_scale(at, sS[thread], unscale, risk, status)
+    cute.arch.cluster_arrive()
+    cute.arch.sync_threads()
+    return [sS[thread % LANES * 4 + e] for e in range(4)], short
+
+
+@cute.kernel
+def pack_mn_major(
+    x: cute.Pointer,
+    out: cute.Pointer,
+    unscale: cute.Pointer,
+    risk: cute.Pointer,
+    shortfall: cute.Pointer,
+    status: cute.Pointer,
+    vectors: Int32,
+    depth: Int32,
+    ldx: Int64,
+    batch_x: Int64,
+    pitch: Int32,
+    beside: Int32,
+    config: cutlass.Constexpr,
+):
+    pdl_begin(beside)
+    thread, _, _ = cute.arch.thread_idx()
+    bx, item, _ = cute.arch.block_idx()
+    scheme, FOURS, CLUSTER = config.scheme, config.fours, config.cluster
+    WARPS, ROWS = config.threads // 32, config.threads // LANES
+    rank, column = bx % CLUSTER, bx // CLUSTER * STRIP + thread % LANES * 4
+    mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
+    wide = simt.allows_quads(mX.iterator, ldx)
+    first = rank * ROWS + thread // LANES
+
+    # The cluster's registers hold a strip of vectors, its lines dealt out to the threads in turn.
+    held = cute.make_rmem_tensor((4, FOURS), Float32)
+    for i in cutlass.range_constexpr(FOURS):
+        four = load_inside(mX, first + i * CLUSTER * ROWS, column, wide)
+        for e in cutlass.range_constexpr(4):
+            held[e, i] = four[e]
+    peaks, exponents = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
+    peaks.fill(0)
+    exponents.fill(0)
+    for i in cutlass.range_constexpr(FOURS):
+        for e in cutlass.range_constexpr(4):
+            peaks[e] = cutlass.max(peaks[e], magnitude(held[e, i]))
+            exponents[e] += magnitude(held[e, i]) >> 23
+    shape = cute.make_layout((WARPS, STRIP), stride=(STRIP, 1))
+    sW = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
+    sE = cute.make_tensor(cute.arch.alloc_smem(Int32, WARPS * STRIP, 16), shape)
+    reduce_strip((sW, sE), (peaks, exponents), ("max", "add"))
+
+    # Thread i < STRIP of each block has vector i of the strip.
+    at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + bx // CLUSTER * STRIP + thread
+    inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
+    outputs = (unscale, risk, shortfall, status)
+    scales, short = share_scales((sW, sE), outputs, inside, rank, at, depth, config)
+
+    counts = cute.make_rmem_tensor(4, Int32)
+    counts.fill(0)
+    target = out + Int64(item) * scheme.parts * depth * pitch + column
+    for i in cutlass.range_constexpr(FOURS):
+        line = first + i * CLUSTER * ROWS
+        if line < depth and column < vectors:
+            four, start = held[None, i].load(), target + Int64(line) * pitch
+            pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
+    cute.arch.cluster_wait()  # no block still reads this block's peaks
+    reduce_strip((sW,), (counts,), ("add",))
+    if inside and sW[0, thread] > 0:
+        add_risk(risk + at, sW[0, thread], short, depth, status)
+    pdl_end(beside)
+
+
+SIGNATURES = signatures(POINTERS, pack_mn_major)

@@ -9,13 +9,13 @@ from cutlass import Float32, Int32, Int64, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
 from gemmlab.kernels.gemm.sm90.config import DEEP_STRIP, PACK_WARPS, VECTOR_PITCH
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_wait
 from gemmlab.kernels.signature import signatures
 
 FOURS = 8  # 128-bit loads in flight per thread
 # Of each chunk of a vector: the bits of its largest magnitude, and the sum of its exponents.
 FOUND = {"peaks": ("int32", "output"), "exponents": ("int32", "output")}
-POINTERS = {**pack.OUTPUTS, **FOUND}
+POINTERS = {**pack.POINTERS, **FOUND}
 
 
 @cute.jit
@@ -98,11 +98,10 @@ def pack_mn_major_deep(
     ldx: Int64,
     batch_x: Int64,
     pitch: Int32,
-    bias: Int32,
     chunk: Int32,
     config: cutlass.Constexpr,
 ):
-    pdl_wait()
+    pdl_begin(Int32(0))
     thread, _, _ = cute.arch.thread_idx()
     bx, by, item = cute.arch.block_idx()
     strips, chunks, _ = cute.arch.grid_dim()
@@ -147,9 +146,7 @@ def pack_mn_major_deep(
             row = line + i * PACK_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
-                pack.pack_four(
-                    four, scales, counts, target + Int64(row) * pitch, step, bias, config
-                )
+                pack.pack_four(four, scales, counts, target + Int64(row) * pitch, step, config)
     sW = reduce_warps(counts, "add")
     if inside and sW[0, thread] > 0:
         pack.add_risk(risk + at, sW[0, thread], short, depth, status)

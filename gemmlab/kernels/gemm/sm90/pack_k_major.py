@@ -10,8 +10,8 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
-from gemmlab.kernels.gemm.sm90.config import VECTOR_PITCH
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.config import PACK_WARPS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.pdl import pdl_begin, pdl_end
 from gemmlab.kernels.signature import signatures
 
 
@@ -76,9 +76,10 @@ def shifted(part: cute.TensorSSA, shift: Int32) -> cute.TensorSSA:
 @cute.jit
 def pack_vector(
     mX: cute.Tensor,
-    own: pack.Operand,
+    outputs: tuple,
     vector: Int32,
     shift: Int32,
+    place: tuple,
     config: cutlass.Constexpr,
     aligned: cutlass.Constexpr,
 ) -> None:
@@ -88,8 +89,11 @@ def pack_vector(
     2 or 3 (not `aligned`), lanes load and split fours from that address on, and shift the parts to
     the left. A lane shifts in numbers of the next lane. The last lane of a warp has no next lane:
     it also loads the four that the first lane of the next warp or turn loads.
+
+    place: the batch item, and elements between the lines of `out`.
     """
-    _, item, _ = cute.arch.block_idx()
+    out, unscale, risk, shortfall, status = outputs
+    item, pitch = place
     thread, _, _ = cute.arch.thread_idx()
     lane, LANES = thread % 32, 32 if aligned else 31
     vectors, depth = mX.shape
@@ -119,18 +123,18 @@ def pack_vector(
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-    target = own.out + (Int64(item) * scheme.parts * vectors + vector) * own.pitch + shift
-    step = Int64(vectors) * own.pitch
+    target = out + (Int64(item) * scheme.parts * vectors + vector) * pitch + shift
+    step = Int64(vectors) * pitch
     if vector < vectors:
         for i in cutlass.range_constexpr(FOURS):
             if start + i * STRIDE < depth:
                 k, four = first + i * STRIDE, held[None, i].load()
-                parts = pack.split_four(four, [scale] * 4, counts, own.bias, config)
+                parts = pack.split_four(four, [scale] * 4, counts, config)
                 store_vector(parts, target + k, step, shift, k + shift < depth, aligned)
         for at in cutlass.range(start + FOURS * STRIDE, depth, STRIDE, unroll=4):
             k = at + first - start
             four = load_vector(mX, vector, k, aligned)
-            parts = pack.split_four(four, [scale] * 4, counts, own.bias, config)
+            parts = pack.split_four(four, [scale] * 4, counts, config)
             store_vector(parts, target + k, step, shift, k + shift < depth, aligned)
     count = counts[0] + counts[1] + counts[2] + counts[3]
     if lane >= LANES:
@@ -138,7 +142,6 @@ def pack_vector(
     count = reduce_threads((count,), config.warps, ("add",))[0]
     if vector < vectors and thread % (32 * config.warps) == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
-        unscale, risk, shortfall, status = pack.per_vector(own)
         simt.element(risk, at)[0] = count
         simt.element(shortfall, at)[0] = short
         pack.count_risk(Int32(0), count, short, depth, status)
@@ -174,55 +177,35 @@ def store_vector(
             pack.store_parts(moved, target, step)
 
 
-@cute.jit
-def pack_lines(own: pack.Operand, block: Int32, depth: Int32, config: cutlass.Constexpr) -> None:
-    """Pack the vectors of a block of a K-major matrix."""
-    thread, _, _ = cute.arch.thread_idx()
-    _, item, _ = cute.arch.block_idx()
-    together = config.threads // (32 * config.warps)  # vectors of a block
-    vector = block * together + thread // (32 * config.warps)
-    start = own.x + item * own.batch_x
-    mX = cute.make_tensor(start, cute.make_layout((own.vectors, depth), stride=(own.ldx, 1)))
-    shift = Int32((start + vector * own.ldx).toint() >> 2) & 3
-    if shift == 0:
-        pack_vector(mX, own, vector, Int32(0), config, True)
-    else:
-        pack_vector(mX, own, vector, shift, config, False)
-
-
 @cute.kernel
 def pack_k_major(
-    x_1: cute.Pointer,
-    out_1: cute.Pointer,
-    unscale_1: cute.Pointer,
-    status_1: cute.Pointer,
-    vectors_1: Int32,
-    ldx_1: Int64,
-    batch_x_1: Int64,
-    pitch_1: Int32,
-    bias_1: Int32,
-    x_2: cute.Pointer,
-    out_2: cute.Pointer,
-    unscale_2: cute.Pointer,
-    status_2: cute.Pointer,
-    vectors_2: Int32,
-    ldx_2: Int64,
-    batch_x_2: Int64,
-    pitch_2: Int32,
-    bias_2: Int32,
+    x: cute.Pointer,
+    out: cute.Pointer,
+    unscale: cute.Pointer,
+    risk: cute.Pointer,
+    shortfall: cute.Pointer,
+    status: cute.Pointer,
+    vectors: Int32,
     depth: Int32,
-    split: Int32,
+    ldx: Int64,
+    batch_x: Int64,
+    pitch: Int32,
+    beside: Int32,
     config: cutlass.Constexpr,
 ):
-    pdl_wait()
-    first = pack.Operand(
-        x_1, out_1, unscale_1, status_1, vectors_1, ldx_1, batch_x_1, pitch_1, bias_1
-    )
-    second = pack.Operand(
-        x_2, out_2, unscale_2, status_2, vectors_2, ldx_2, batch_x_2, pitch_2, bias_2
-    )
-    own, block = pack.chosen(first, second, split)
-    pack_lines(own, block, depth, config)
+    pdl_begin(beside)
+    thread, _, _ = cute.arch.thread_idx()
+    bx, item, _ = cute.arch.block_idx()
+    vector = bx * (PACK_WARPS // config.warps) + thread // (32 * config.warps)
+    start = x + item * batch_x
+    mX = cute.make_tensor(start, cute.make_layout((vectors, depth), stride=(ldx, 1)))
+    shift = Int32((start + vector * ldx).toint() >> 2) & 3
+    outputs = (out, unscale, risk, shortfall, status)
+    if shift == 0:
+        pack_vector(mX, outputs, vector, Int32(0), (item, pitch), config, True)
+    else:
+        pack_vector(mX, outputs, vector, shift, (item, pitch), config, False)
+    pdl_end(beside)
 
 
 SIGNATURES = signatures(pack.POINTERS, pack_k_major)

@@ -1,6 +1,6 @@
 """Programmatic dependent launch (PDL): a kernel starts while the previous one still runs."""
 
-from cutlass import cute
+from cutlass import Int32, cute
 from cutlass.base_dsl import Arch
 from cutlass.cutlass_dsl import CuTeDSL
 
@@ -14,6 +14,26 @@ def pdl_wait() -> None:
     """
     let_next_start()
     wait_for_previous()
+
+
+@cute.jit
+def pdl_begin(beside: Int32) -> None:
+    """Begin a kernel that may share the GPU with the next one; `pdl_end` is its counterpart.
+
+    If `beside` is 0, wait for the previous kernel to finish, and only then let the next one start:
+    all that the next one may find unfinished is this kernel. If not, the previous kernel began in
+    that way, and this one runs beside it without waiting for it.
+    """
+    if beside == 0:
+        wait_for_previous()
+    let_next_start()
+
+
+@cute.jit
+def pdl_end(beside: Int32) -> None:
+    """End a kernel: if it ran `beside` the previous one, it finishes after that one."""
+    if beside != 0:
+        wait_for_previous()
 
 
 def let_next_start() -> None:
