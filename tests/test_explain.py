@@ -201,6 +201,7 @@ def unsupported(*args):
 @pytest.mark.parametrize(
     ("name", "products"), [("fp16x3", 3), ("bf16x6", 6), ("tensor-core", 3), ("wgmma", 3)]
 )
+@pytest.mark.slow
 def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products, monkeypatch):
     monkeypatch.setattr(subject_module, "launches", unsupported)  # saves the time of counting
     found = explained(name, 4096, 4096, 4096)

@@ -186,6 +186,7 @@ def test_warps_wait_at_the_barrier_of_their_name():
 @pytest.mark.parametrize(
     ("name", "unit"), [("tensor-core", matrices), ("wgmma", wgmma)], ids=["mma", "wgmma"]
 )
+@pytest.mark.slow
 def test_the_traced_blocks_multiply_nothing_on_tensor_cores(monkeypatch, name, unit):
     """Products decide nothing that a prediction needs, and would take most of its time."""
     multiply = Mock(wraps=unit.multiply)
