@@ -1,5 +1,7 @@
 """Every way to multiply without packing: each tile and each division of k, at shapes of every kind.
 
+`routes` are those of `tf32x3`, `fma` those of multiply-adds.
+
     python -m benchmarks direct benchmarks/h100/direct.json
 
 Also SGEMM, `fp16x3` and `tf32x3` at shapes drawn at random, most of whose rows are not aligned.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from functools import partial
+from math import inf
 from statistics import geometric_mean
 from typing import Any
 
@@ -24,9 +27,18 @@ from benchmarks.matmul.speed import SHAPES, drawn_shapes
 from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Row
 from gemmlab.linalg.arch.sm90 import SM90
-from gemmlab.linalg.planning import direct, plan
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, FASTEST, LEAST_DEPTH, Case, Choice, fallback_of
+from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.program import Factor, Job, Route, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import (
+    DIRECT,
+    FASTEST,
+    FMA,
+    LEAST_DEPTH,
+    UNPACKED,
+    Case,
+    Choice,
+    fallback_of,
+)
 from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
 from gemmlab.report.markdown import table
@@ -34,6 +46,7 @@ from gemmlab.report.markdown import table
 ROUNDS = 4  # replays of a graph
 GRAPH_S = 5e-4  # of calls in a graph
 SLOWEST = 4  # times SGEMM, as predicted; slower routes are left out
+SLOWEST_FMA = 2.5  # times the fastest one, as predicted
 LARGEST = 2e11  # operations; of larger products, which are packed, no route is timed
 CHECKED = 3e10  # operations; larger products are not compared with float64
 # Further shapes of small k, whose products use other arithmetic.
@@ -55,7 +68,7 @@ SEEDS = (20, 21)  # of the shapes of `drawn`; those of the pages have another
 
 
 def routes(gpu: Gpu) -> Iterator[Row]:
-    """SGEMM, `fp16x3`, and each route: its index in `direct.routes`, µs, error."""
+    """SGEMM, `fp16x3`, and each route: its index in `routes` of the tier, µs, error."""
     launcher = Launcher(0)
     row(gpu, launcher, *SHAPES[0])  # the first graphs of a process are slower
     for case in (*SHAPES, *SHALLOW):
@@ -71,22 +84,39 @@ def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -
     found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
     found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
     packed = partial(gemmlab.matmul, a, b, out=c, precision=FASTEST)
-    found |= {FASTEST: microseconds(gpu, packed), "routes": []}
-    k_major = way[0] == "n", way[1] == "t"
-    times = direct.seconds_of(m, n, k, batch, k_major, SM90, SM90.multiprocessors)
-    for index, seconds in enumerate(times):
-        if work > LARGEST or seconds * 1e6 > SLOWEST * found["sgemm"]:
-            continue
-        call = bound(gpu, launcher, a, b, c, Choice(DIRECT, "measured", arch=SM90), index)
+    found |= {FASTEST: microseconds(gpu, packed), "routes": [], FMA: []}
+    if work > LARGEST:
+        return found
+
+    def measured(tier: str, index: int) -> list[float | None]:
+        call = bound(gpu, launcher, a, b, c, Choice(tier, "measured", arch=SM90), index)
         c.fill_(float("nan"))
         call()
         error = None if exact is None else float(((c.double() - exact).abs() / size).max()) * 2**24
-        found["routes"].append([index, microseconds(gpu, call), error and round(error, 2)])
+        return [index, microseconds(gpu, call), error and round(error, 2)]
+
+    for index, seconds in enumerate(seconds_of(DIRECT, m, n, k, batch, way)):
+        if seconds * 1e6 <= SLOWEST * found["sgemm"]:
+            found["routes"].append(measured(DIRECT, index))
+    found[FMA] = [measured(FMA, index) for index in promising(m, n, k, batch, way)]
     return found
 
 
+def seconds_of(tier: str, m: int, n: int, k: int, batch: int, way: str) -> list[float]:
+    """Predicted seconds of each route of a tier."""
+    k_major, sms = (way[0] == "n", way[1] == "t"), SM90.multiprocessors
+    found: list[float] = UNPACKED[tier].seconds_of(m, n, k, batch, k_major, SM90, sms)
+    return found
+
+
+def promising(m: int, n: int, k: int, batch: int, way: str) -> list[int]:
+    """The routes of `fma` that may be the fastest."""
+    times = seconds_of(FMA, m, n, k, batch, way)
+    return [i for i, seconds in enumerate(times) if seconds <= SLOWEST_FMA * min(times)]
+
+
 def drawn(gpu: Gpu) -> Iterator[Row]:
-    """SGEMM, and each tier as the default runs it, at shapes drawn at random."""
+    """SGEMM, each tier as the default runs it, and routes of `fma`, at shapes drawn at random."""
     launcher = Launcher(0)
     for m, n, k, batch, way in (shape for seed in SEEDS for shape in drawn_shapes(seed)):
         a, b, c = arrays(gpu, m, n, k, batch, way)
@@ -97,6 +127,11 @@ def drawn(gpu: Gpu) -> Iterator[Row]:
             fallback = fallback_of(tier, case) if tier == FASTEST else None
             choice = Choice(tier, "measured", fallback, SM90)
             found[tier] = microseconds(gpu, bound(gpu, launcher, a, b, c, choice))
+        found[FMA] = []
+        for index in promising(m, n, k, batch, way):
+            choice = Choice(FMA, "measured", None, SM90)
+            call = bound(gpu, launcher, a, b, c, choice, index)
+            found[FMA].append([index, microseconds(gpu, call), None])
         yield found
         gpu.release()
 
@@ -119,10 +154,12 @@ def bound(
     left = Stack(m, k, a.stride(-2), a.stride(-1), batch, steps[0]).operand()
     right = Stack(k, n, b.stride(-2), b.stride(-1), batch, steps[1]).transposed.operand()
     assert left is not None and right is not None
-    routes = direct.routes(SM90, (left.k_major, right.k_major), k)
+    route: Route | None = None
+    if index is not None:
+        k_major = left.k_major, right.k_major
+        route = UNPACKED[choice.tier].routes(SM90, k_major, k)[index]
     rest = choice.tier, choice.fallback
     factors = Factor("a", left, *rest), Factor("b", right, *rest)
-    route = None if index is None else routes[index]
     job = Job(*factors, Stack(m, n, n, 1, batch, steps[2]), choice, route=route)
     sms = SM90.multiprocessors
     spaces = [gpu.empty(size // 4 + 1).zero_() for size in (*job.sizes(sms), plan.REPORT_BYTES)]
@@ -166,15 +203,23 @@ def errors(gpu: Gpu) -> Iterator[Row]:
 
 def tables(record: Row) -> dict[str, str]:
     """The fastest route at each shape, and the largest error of any."""
-    headings = ["m × n × k", "SGEMM", "`fp16x3`", "`tf32x3`", "SGEMM / fastest", "error, u"]
+    headings = [
+        "m × n × k",
+        "SGEMM",
+        "`fp16x3`",
+        "`tf32x3`",
+        "`fma`",
+        "SGEMM / fastest",
+        "error, u",
+    ]
     lines, factors = [], []
     for row in record["routes"]:
-        routes = [time for _, time, _ in row["routes"]]
-        times = [row["sgemm"], row["fp16x3"], *([min(routes)] if routes else [])]
-        errors = [error for *_, error in row["routes"] if error is not None]
+        times = [row["sgemm"], row["fp16x3"]]
+        times += [min((time for _, time, _ in row[x]), default=inf) for x in ("routes", FMA)]
+        every = [error for x in ("routes", FMA) for *_, error in row[x] if error is not None]
         factors.append(row["sgemm"] / min(times))
-        ends = f"{factors[-1]:.2f}×", f"{max(errors):.1f}" if errors else "–"
-        texts = [f"{time:.1f}" for time in times] + ["–"] * (3 - len(times))
+        ends = f"{factors[-1]:.2f}×", f"{max(every):.1f}" if every else "–"
+        texts = [f"{time:.1f}" if time < inf else "–" for time in times]
         lines.append([shape_text(row), *texts, *ends])
     mean = f"geometric mean {geometric_mean(factors):.2f}×"
     text = f"{record['gpu']}, µs in CUDA graphs; {mean}."

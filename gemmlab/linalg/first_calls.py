@@ -20,7 +20,7 @@ from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
 from gemmlab.linalg.planning.kinds import Kind
-from gemmlab.linalg.planning.tiers import NO_FASTER, NotFaster
+from gemmlab.linalg.planning.tiers import check_worthwhile
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
 from gemmlab.linalg.runtime.workspaces import Workspace, workspace
@@ -51,6 +51,7 @@ class Path:
         self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
         self._tiers: list[tuple[Any, Sequence[Any]]] = []
+        self._names_of_tiers: list[str] = []
         self._kinds: dict[tuple[int, Sequence[int]], list[Kind]] = {}
         sms, index = gpu.multiprocessors, len(paths.each)
 
@@ -65,6 +66,7 @@ class Path:
             if not sizes.k or 0 in sizes.result:
                 raise NotTraceable
             indexes, job = [], None
+            self._names_of_tiers = [choice.tier for choice in choices]
             for choice in choices:
                 if choice.tier == "ieee":
                     self._tiers.append((None, ()))
@@ -84,9 +86,9 @@ class Path:
         paths.each.append(self)  # before another thread can find its index
         paths.traces.add((*_numbers(descriptors), *scalars), planned)
 
-    def is_ieee(self, chosen: int) -> bool:
-        """Whether that is the index of `ieee`."""
-        return self._tiers[chosen][0] is None
+    def tier(self, chosen: int) -> str:
+        """The name of the tier with that index."""
+        return self._names_of_tiers[chosen]
 
     def sgemm(self, numbers: Sequence[Any]) -> tuple[cublas.Sgemm, tuple[str, str]] | None:
         """Return the product in `ieee` with the names of its factors; None if c must be copied."""
@@ -216,9 +218,9 @@ def run(
     if path.in_place and described.arrays[2] is not described.arrays[3]:
         return None
     alike, sgemm = path.kinds(chosen, indexes[chosen]), None
-    if path.is_ieee(chosen):
-        if described.only_faster:
-            raise NotFaster(NO_FASTER)
+    if described.only_faster:
+        check_worthwhile(path.tier(chosen), saved[chosen])
+    if path.tier(chosen) == "ieee":
         sgemm = path.sgemm(of_job)
     if not (alike or sgemm):
         return None

@@ -1,1 +1,1 @@
-from fake_driver import gpu
+from fake_driver import gpu, slow_multiply_adds

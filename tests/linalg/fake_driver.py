@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gemmlab.linalg import calls, first_calls, frameworks, gpu_operands, recent
 from gemmlab.linalg.arrays import ArrayDescriptor, match_by_form
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.planning import kinds
+from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.program import NAMES, Job
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
@@ -223,6 +224,16 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(products, "TensorCoreRun", TensorCoreRun)
     monkeypatch.setattr(products, "SgemmRun", SgemmRun)
     return framework
+
+
+@pytest.fixture
+def slow_multiply_adds() -> Iterator[None]:
+    """Small products run in `ieee`, as where cuBLAS is predicted to be as fast as `fma`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiers, "fma_time", lambda *_: tiers._NEVER)
+        tiers._formulas.cache_clear()
+        yield
+    tiers._formulas.cache_clear()
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import calls, frameworks, packed, recent
 from gemmlab.linalg.runtime.launches import Launcher
 
+pytestmark = pytest.mark.usefixtures("slow_multiply_adds")
+
 Array = fake_driver.Array
 
 

@@ -80,7 +80,7 @@ def test_a_precision_asked_for_by_name_is_not_replaced(precision: str) -> None:
 def test_what_needs_no_kernels_warns_of_nothing() -> None:
     with warnings.catch_warnings(action="error"):
         gemmlab.matmul(Array(A), Array(B), precision="ieee")
-        gemmlab.matmul(Array(A[:8, :8]), Array(B[:8, :8]))
+        gemmlab.matmul(Array(A[:0]), Array(B))
         gemmlab.matmul(A, B)
 
 

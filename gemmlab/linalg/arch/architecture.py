@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,23 @@ class DirectTile:
     busy: float
     ends: float
     between: float
+
+
+@dataclass(frozen=True)
+class FmaTile:
+    """A tile of a kernel that multiplies in float32, and seconds.
+
+    at_once: blocks that share a multiprocessor. busy: how long 4 of k of a block keep the
+    multiprocessor from other blocks; between: what comes before and behind them. latency: from one
+    chunk of k of a block to the next, if nothing keeps it; ends: before and behind all.
+    """
+
+    config: FmaConfig
+    at_once: int
+    busy: float
+    between: float
+    latency: float
+    ends: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +65,7 @@ class Architecture:
     clusters: tuple[PackConfig, ...]
 
     direct: tuple[DirectTile, ...]  # of products that need no packing
+    fma: tuple[FmaTile, ...]  # of products of float32 multiply-adds
     finish: tuple[DirectConfig, ...]  # of the launch that may compute a packed product again
     # Blocks of a cluster -> clusters of one block per multiprocessor that fit.
     clusters_at_once: Mapping[int, int]
@@ -60,6 +79,11 @@ class Architecture:
     direct_stream: float
     # The share by which a product takes longer for each matrix with lines of other than 16 bytes.
     direct_unaligned: float
+    # Of float32 multiply-adds: a launch, to add up a cluster, and bytes per second.
+    fma_start: float
+    fma_join: float
+    fma_reads: float
+    fma_writes: float
 
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair

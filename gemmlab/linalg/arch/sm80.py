@@ -18,7 +18,7 @@ SM80 = replace(
         **{
             name: SM90.kernels[name]
             for name in SM90.kernels
-            if name not in ("pack_mn_major", "multiply", "add_slices", "finish")
+            if name not in ("pack_mn_major", "multiply", "multiply_fma", "add_slices", "finish")
         },
         "multiply_packed": ("sm80.mainloop", "kernel"),
     },
@@ -31,6 +31,7 @@ SM80 = replace(
     round_clocks=6000,
     clusters=(),
     direct=(),
+    fma=(),
     finish=(),
     launch_time=12e-6,
     fallback_time=8e-6,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
-from gemmlab.linalg.arch.architecture import Architecture, DirectTile
+from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
+from gemmlab.linalg.arch.architecture import Architecture, DirectTile, FmaTile
 
 SM90 = Architecture(
     target="sm_90a",
@@ -17,6 +18,7 @@ SM90 = Architecture(
         "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),
         "multiply_packed": ("sm90.mainloop", "kernel"),
         "multiply": ("sm90.direct", "kernel"),
+        "multiply_fma": ("sm90.fma", "kernel"),
         "add_slices": ("sm90.add_slices", "kernel"),
         "repack": ("sm90.repack", "kernel"),
         "repair": ("sm90.repair", "kernel"),
@@ -92,6 +94,57 @@ SM90 = Architecture(
             1.33e-6,
         ),
     ),
+    # Fitted to the same shapes, with every tile and division of k.
+    fma=(
+        FmaTile(
+            FmaConfig(block_m=64, block_n=128, thread_m=8, thread_n=8, stages=3, min_blocks=3),
+            3,
+            0.198e-6,
+            0.96e-6,
+            1e-6,
+            2.2e-6,
+        ),
+        FmaTile(
+            FmaConfig(block_m=64, block_n=64, thread_m=8, thread_n=4, min_blocks=4),
+            4,
+            0.115e-6,
+            0.493e-6,
+            0.66e-6,
+            0.355e-6,
+        ),
+        FmaTile(
+            FmaConfig(block_m=32, block_n=128, thread_m=8, thread_n=4, min_blocks=4),
+            4,
+            0.12e-6,
+            0.542e-6,
+            0.693e-6,
+            0.6e-6,
+        ),
+        FmaTile(
+            FmaConfig(block_m=128, block_n=32, thread_m=8, thread_n=4, min_blocks=4),
+            4,
+            0.124e-6,
+            0.568e-6,
+            0.693e-6,
+            0.462e-6,
+        ),
+        FmaTile(
+            FmaConfig(block_m=32, block_n=32, thread_m=4, thread_n=4, min_blocks=8),
+            8,
+            0.0398e-6,
+            0.165e-6,
+            0.433e-6,
+            0.0793e-6,
+        ),
+        FmaTile(
+            FmaConfig(block_m=16, block_n=32, thread_m=4, thread_n=4, min_blocks=16),
+            14,
+            0.026e-6,
+            0.198e-6,
+            0.45e-6,
+            0.0962e-6,
+        ),
+    ),
     # Two stages leave room for what repairs need.
     finish=(
         DirectConfig(block_m=128, block_n=128, stages=2),
@@ -106,6 +159,10 @@ SM90 = Architecture(
     direct_fill=20e-6,
     direct_stream=3.06e12,
     direct_unaligned=0.175,
+    fma_start=1.13e-6,
+    fma_join=1.54e-6,
+    fma_reads=1.42e12,
+    fma_writes=7.71e12,
     # Of products that are packed: launches, fallback and check as `direct`, the rest fitted to 50
     # shapes on an H200. It chooses as well as the newest fit, which is off for large products.
     launch_time=9e-6,
@@ -116,19 +173,19 @@ SM90 = Architecture(
     pack_k_major_rate=3.3e12,
     pack_mn_major_rate=2.3e12,
     store_rate=2.7e12,
-    # As fitted before: by the newest fit (3.47, 40.9, 42.8 …) two choices are slower than SGEMM.
-    sgemm_start=2.94e-6,
+    # The rate is that of large products, the rest is fitted to the same shapes as `direct`.
+    sgemm_start=3.03e-6,
     sgemm_grain=32,
-    sgemm_tile=45,
+    sgemm_tile=58.5,
     sgemm_rate=48.5e12,
-    sgemm_half=0.559e9,
-    sgemm_idle=0.45,
-    sgemm_stacked=0.462,
-    sgemm_ends=11.2,
-    sgemm_unaligned_ends=37.9,
-    sgemm_bytes=1.75e12,
+    sgemm_half=1.04e9,
+    sgemm_idle=0.585,
+    sgemm_stacked=0.601,
+    sgemm_ends=14.6,
+    sgemm_unaligned_ends=49.3,
+    sgemm_bytes=1.93e12,
     sgemm_narrow_bytes=1.5e12,  # 12000 × 16 × 12000 on an H100; with 11 columns 1.2e12
     sgemm_step=17.4e-9,
-    sgemm_unaligned=0.423,
+    sgemm_unaligned=0.436,
     sgemm_deep=629,
 )

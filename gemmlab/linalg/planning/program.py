@@ -15,7 +15,7 @@ elements at risk, and the vectors with many of them, which are wide. The counts 
 product begins; the last launch reports and clears them. `finish` repairs C or, without packing,
 computes all of it in TF32. Large products (`tiers.fallback_of`) run again in bfloat16.
 
-Products without packing take one or two launches (`planning.direct`).
+Products without packing take one or two launches (`planning.direct`, `planning.fma`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, plan
+from gemmlab.linalg.planning import direct, fma, plan
 from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import Added, Doubts
-from gemmlab.linalg.planning.tiers import DIRECT, Choice, tolerated
+from gemmlab.linalg.planning.tiers import DIRECT, UNPACKED, Choice, tolerated
 from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays
@@ -95,6 +96,9 @@ class Factor:
         return nbytes
 
 
+Route = direct.Route | fma.Route  # of a product without packing
+
+
 @dataclass(slots=True)
 class WorkspaceAddresses:
     """Addresses of two workspaces, the report, totals, and doubts.
@@ -124,12 +128,10 @@ class Job:
     alpha: float = 1.0
     beta: float = 0.0
     tile: TileConfig | None = None  # None: the fastest, as predicted; so with `route`
-    route: direct.Route | None = None
+    route: Route | None = None
     d: Stack | None = None
     _product: plan.Product = field(init=False, repr=False, compare=False)
-    _routes: dict[int, direct.Route] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _routes: dict[int, Route] = field(default_factory=dict, init=False, repr=False, compare=False)
     _tiles: dict[tuple[str, int], TileConfig] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -174,7 +176,8 @@ class Job:
     def totals(self, sms: int) -> int:
         """Bytes of device memory for totals, or for slices of k."""
         if self.choice.direct:
-            return direct.slice_bytes(self._product, self._route(sms), sms)
+            size: int = self._ways.slice_bytes(self._product, self._route(sms), sms)
+            return size
         tiles = self._packed_tiles(sms)
         return reduce(most, (plan.totals_bytes(self._product, tile, sms) for tile in tiles))
 
@@ -184,19 +187,19 @@ class Job:
             return 0, 0, self.totals(sms), 0
         return self.left.workspace, self.right.workspace, self.totals(sms), self.doubts
 
-    def tiles(self, sms: int) -> Sequence[TileConfig | direct.Route]:
+    def tiles(self, sms: int) -> Sequence[TileConfig | Route]:
         """The tile of each tier that may run, or the route of a product without packing."""
         return [self._route(sms)] if self.choice.direct else self._packed_tiles(sms)
 
     def _packed_tiles(self, sms: int) -> list[TileConfig]:
         return [self._tile(scheme, sms) for scheme in self._schemes]
 
-    def tile_choices(self, sms: int) -> list[tuple[Sequence[TileConfig | direct.Route], int]]:
+    def tile_choices(self, sms: int) -> list[tuple[Sequence[TileConfig | Route], int]]:
         """For each of `tiles`: all there are, and the index of the fastest, as predicted."""
         product, majors = self._product, self._majors
         if self.choice.direct:
             return [(self._routes_of_tier, self._route_index(sms))]
-        found: list[tuple[Sequence[TileConfig | direct.Route], int]] = []
+        found: list[tuple[Sequence[TileConfig | Route], int]] = []
         for scheme in self._schemes:
             rest = self.left.arch, SCHEMES[scheme], majors
             index, _ = plan.least_clocks(product, *rest, sms)
@@ -275,9 +278,16 @@ class Job:
         addresses = _SOURCES[left.name], _SOURCES[right.name]
         factors = direct.Factors(left.operand, right.operand, *addresses)
         rest = self._added, self._route(sms), slices, self.choice.arch, sms
-        return direct.launches(self._product, factors, _SOURCES["c"], *rest)
+        found: tuple[PlannedLaunch, ...]
+        found = self._ways.launches(self._product, factors, _SOURCES["c"], *rest)
+        return found
 
-    def _route(self, sms: int) -> direct.Route:
+    @property
+    def _ways(self) -> Any:
+        """The planning of the tier, which takes operands as they are."""
+        return UNPACKED[self.choice.tier]
+
+    def _route(self, sms: int) -> Route:
         if self.route is not None:
             return self.route
         if sms not in self._routes:
@@ -285,13 +295,15 @@ class Job:
         return self._routes[sms]
 
     @property
-    def _routes_of_tier(self) -> tuple[direct.Route, ...]:
-        return direct.routes(self.choice.arch, self._majors, self._product.k)
+    def _routes_of_tier(self) -> tuple[Route, ...]:
+        found: tuple[Route, ...]
+        found = self._ways.routes(self.choice.arch, self._majors, self._product.k)
+        return found
 
     def _route_index(self, sms: int) -> int:
         x, choice = self._product, self.choice
         rest = self._majors, choice.arch, sms
-        index: int = direct.least_seconds(x.m, x.n, x.k, x.batch, *rest)[0]
+        index: int = self._ways.least_seconds(x.m, x.n, x.k, x.batch, *rest)[0]
         return index
 
     @property

@@ -5,10 +5,12 @@
 | `fp16x3` | three float16 products on tensor cores, scaled by row   | capabilities 8.0, 9.0  |
 | `bf16x6` | six bfloat16 products on tensor cores, range of float32 | capabilities 8.0, 9.0  |
 | `tf32x3` | three or four TF32 products on tensor cores, not packed | capability 9.0         |
+| `fma`    | float32 multiply-adds, by gemmlab's own kernel          | capability 9.0         |
 | `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
 
 By default (None) a product is as accurate as float32 arithmetic, and runs in what is predicted to
-be fastest: `fp16x3` if it is large, `tf32x3` if it is smaller or an axis is short, else `ieee`. In
+be fastest: `fp16x3` if it is large, `tf32x3` if it is smaller or an axis is short, `fma` if it is
+small or shallow and cuBLAS has no kernel that fits it, else `ieee`. In
 `fp16x3`, the GPU computes elements of C that float16 may have spoiled again, and uses `bf16x6`
 instead if there are likely to be many. If the kernels are neither built nor can be compiled, it
 runs in `ieee`. A tier requested by name is never replaced by another.
@@ -26,12 +28,14 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning import direct
+from gemmlab.linalg.planning import direct, fma
 from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
 DIRECT = "tf32x3"
-TIERS = (*SCHEMES, DIRECT, "ieee")
+FMA = "fma"
+UNPACKED = {DIRECT: direct, FMA: fma}  # tiers whose kernels take operands as they are; their plans
+TIERS = (*SCHEMES, *UNPACKED, "ieee")
 FASTEST = "fp16x3"  # scheme
 MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pack`
 # Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of `pack` run
@@ -47,10 +51,13 @@ LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
 _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
 _NARROW = 16  # rows or columns, for which cuBLAS has slower kernels
-NO_FASTER = "tensor cores are no faster"
+NO_FASTER = "cuBLAS is as fast"
 # Of SGEMM's time, also if lines are not aligned; predictions are not exact enough for smaller
 # differences.
-SURE, SURE_UNALIGNED = 0.95, 0.82
+SURE, SURE_UNALIGNED = 0.95, 0.78
+SURE_FMA = 0.93  # of any other tier's time
+# Seconds that `fma` must save in a program whose products run in cuBLAS: the host loses fewer.
+_WORTHWHILE = 5e-6
 
 
 @dataclass(slots=True)
@@ -93,7 +100,7 @@ class Choice:
     @property
     def direct(self) -> bool:
         """Whether the operands are taken as they are, not packed."""
-        return self.tier == DIRECT
+        return self.tier in UNPACKED
 
 
 class NotFaster(Exception):
@@ -101,6 +108,12 @@ class NotFaster(Exception):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason.partition(":")[0])  # without numbers, to be counted
+
+
+def check_worthwhile(tier: str, saved_s: float) -> None:
+    """Raise NotFaster if a program that runs on cuBLAS gains nothing by a product in that tier."""
+    if tier == "ieee" or (tier == FMA and saved_s < _WORTHWHILE):
+        raise NotFaster(NO_FASTER)
 
 
 def check_precision(precision: str | None) -> None:
@@ -127,10 +140,11 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
         return (known,), 0
     arch = case.arch or DEFAULT
     symbolic = isinstance(case.m + case.n + case.k, Symbol)
-    fast, plain, once = seconds(case) if symbolic else by_formulas(case)
-    texts = _micro(fast), _micro(plain), _micro(once)
+    fast, plain, once, adds = seconds(case) if symbolic else by_formulas(case)
+    texts = _micro(fast), _micro(plain), _micro(once), _micro(adds)
+    own = _micro(least(least(fast, once), adds))
     found = (
-        Choice("ieee", f"{NO_FASTER}: predicted {texts[0]} at {case}, cuBLAS {texts[1]}"),
+        Choice("ieee", f"{NO_FASTER}: predicted {own} at {case}, cuBLAS {texts[1]}"),
         Choice(
             FASTEST,
             f"predicted {texts[0]}, cuBLAS {texts[1]}",
@@ -145,16 +159,29 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
             arch,
             plain - once,
         ),
+        Choice(
+            FMA,
+            f"by multiply-adds, predicted {texts[3]}, cuBLAS {texts[1]}",
+            None,
+            arch,
+            plain - adds,
+        ),
     )
-    times = sure(case) * plain, fast, once
-    count = 3 if isinstance(once, Symbol) or once < _NEVER else 2
-    return found[:count], first_least(times[:count])[0]
+    times = sure(case) * plain, fast, once, adds / SURE_FMA
+    possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < _NEVER]
+    index, _ = first_least([times[i] for i in possible])
+    return tuple(found[i] for i in possible), index
 
 
-def seconds(case: Case) -> tuple[Any, Any, Any]:
-    """Predicted seconds of `fp16x3`, `ieee` and `tf32x3`; of the last only if it may be chosen."""
+def seconds(case: Case) -> tuple[Any, Any, Any, Any]:
+    """Predicted seconds of `fp16x3`, `ieee`, `tf32x3` and `fma`.
+
+    Of the last two only if they may be the fastest, else `_NEVER`.
+    """
     fast, plain = fp16x3_time(case), sgemm_time(case)
-    return fast, plain, direct_time(case, least(fast, sure(case) * plain))
+    within = least(fast, sure(case) * plain)
+    once = direct_time(case, within)
+    return fast, plain, once, fma_time(case, SURE_FMA * least(within, once))
 
 
 def sure(case: Case) -> Any:
@@ -162,10 +189,10 @@ def sure(case: Case) -> Any:
     return SURE - (SURE - SURE_UNALIGNED) * least(sum(_unaligned(case)), 1)
 
 
-def by_formulas(case: Case) -> tuple[float, float, float]:
+def by_formulas(case: Case) -> tuple[float, float, float, float]:
     """The same, faster where products of many sizes come."""
     find = _formulas(case.capability, case.multiprocessors, case.k_major)
-    found: tuple[float, float, float] = find(case.m, case.n, case.k, case.batch)
+    found: tuple[float, float, float, float] = find(case.m, case.n, case.k, case.batch)
     return found
 
 
@@ -173,7 +200,7 @@ def by_formulas(case: Case) -> tuple[float, float, float]:
 def _formulas(
     capability: tuple[int, int] | None, multiprocessors: int, k_major: tuple[bool, bool]
 ) -> Formulas:
-    def function(m: int, n: int, k: int, batch: int) -> tuple[Any, Any, Any]:
+    def function(m: int, n: int, k: int, batch: int) -> tuple[Any, Any, Any, Any]:
         return seconds(Case(m, n, k, batch, capability, multiprocessors, k_major))
 
     return Formulas(("m", "n", "k", "batch"), function)
@@ -192,11 +219,12 @@ def _without_prediction(precision: str | None, case: Case) -> Choice | None:
         if packed - {precision}:
             raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
         return Choice(precision, "requested", arch=arch)
-    if precision == DIRECT:
-        if obstacle or packed or not arch.direct:
+    if precision in UNPACKED:
+        kernels = {DIRECT: arch.direct, FMA: arch.fma}[precision]
+        if obstacle or packed or not kernels:
             words = obstacle or ("an operand is packed" if packed else f"not on {arch.target}")
-            raise TierError(f"precision {DIRECT!r} cannot run: {words}")
-        return Choice(DIRECT, "requested", arch=arch)
+            raise TierError(f"precision {precision!r} cannot run: {words}")
+        return Choice(precision, "requested", arch=arch)
     if precision == "ieee":
         return Choice("ieee", "requested")
     if len(packed) > 1:
@@ -283,6 +311,16 @@ def direct_time(case: Case, within: float = _NEVER) -> float:
         return _NEVER
     _, seconds = direct.least_seconds(*sizes, case.k_major, arch, sms)
     time: float = seconds * longer
+    return time
+
+
+def fma_time(case: Case, within: float = _NEVER) -> float:
+    """Predicted seconds of `fma`; `_NEVER` if it cannot run or takes longer than `within`."""
+    arch, sms = case.arch or DEFAULT, case.multiprocessors
+    sizes = case.m, case.n, case.k, case.batch
+    if not arch.fma or fma.bound(*sizes, arch, sms) > within:
+        return _NEVER
+    time: float = fma.least_seconds(*sizes, case.k_major, arch, sms)[1]
     return time
 
 

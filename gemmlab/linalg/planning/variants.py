@@ -7,10 +7,10 @@ from itertools import chain, product
 
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import Architecture
-from gemmlab.linalg.planning import direct, plan
+from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Choice
+from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, UNPACKED, Choice
 from gemmlab.linalg.shapes import Operand, Stack
 
 
@@ -46,13 +46,13 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
 def _direct_jobs(arch: Architecture) -> Iterator[Job]:
     """A product for each route, at each depth from which on others are taken."""
     depths = sorted({tile.config.least_k for tile in arch.direct})
-    for k, *k_major in product(depths, (True, False), (True, False)):
-        for route in direct.routes(arch, (k_major[0], k_major[1]), k):
+    for tier, k, *k_major in product(UNPACKED, depths, (True, False), (True, False)):
+        for route in UNPACKED[tier].routes(arch, (k_major[0], k_major[1]), k):
             left, right = (
-                Factor(name, Operand(1, k, major, k), DIRECT, arch=arch)
+                Factor(name, Operand(1, k, major, k), tier, arch=arch)
                 for name, major in zip("ab", k_major, strict=True)
             )
-            yield Job(left, right, Stack(1, 1, 1, 1), Choice(DIRECT, "", arch=arch), route=route)
+            yield Job(left, right, Stack(1, 1, 1, 1), Choice(tier, "", arch=arch), route=route)
 
 
 def _depths(arch: Architecture) -> list[int]:

@@ -1,4 +1,4 @@
-"""Kernels of a float32 product on Hopper's tensor cores, for the library and the top rungs.
+"""Kernels of a float32 product on Hopper GPUs, for the library and the top rungs.
 
 | file            | what it has                                                               |
 |-----------------|---------------------------------------------------------------------------|
@@ -13,6 +13,7 @@
 | `repair.py`     | rows and columns with infinities and NaNs, in float32                     |
 | `direct.py`     | a product without packing: operands are split into TF32 parts on the way  |
 |                 | (`splitting.py`, `tf32.py`, `rescue.py`, `direct_config.py`)              |
+| `fma.py`        | a product of float32 multiply-adds, of any alignment (`fma_config.py`)    |
 | `shares.py`     | C from the sums of a cluster's blocks                                     |
 | `add_slices.py` | C from products over slices of k                                          |
 | `pdl.py`        | programmatic dependent launch                                             |

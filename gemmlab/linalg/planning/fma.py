@@ -1,0 +1,153 @@
+"""Products of float32 multiply-adds: their tile, their split of k, their predicted time.
+
+A block computes a tile of C (`kernels.gemm.sm90.fma`). If there are few tiles, k is divided among
+the blocks of a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, UNIT
+from gemmlab.linalg.arch import Architecture
+from gemmlab.linalg.arch.architecture import FmaTile
+from gemmlab.linalg.planning.direct import Factors
+from gemmlab.linalg.planning.formulas import first_least, least, most
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.plan import Added, Product
+
+SPLITS = (1, 4, 8)  # blocks of a cluster that share k: two are seldom best, more need not fit
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The tile, and the blocks of a cluster that share k."""
+
+    tile: FmaTile
+    splits: int
+
+
+@cache
+def _routes(arch: Architecture) -> tuple[Route, ...]:
+    return tuple(Route(tile, splits) for tile in arch.fma for splits in SPLITS)
+
+
+def routes(arch: Architecture, _k_major: tuple[bool, bool], _k: Any) -> tuple[Route, ...]:
+    """All routes: they take operands in any order, and any k."""
+    return _routes(arch)
+
+
+def _tiles_of(m: Any, n: Any, route: Route) -> Any:
+    config = route.tile.config
+    return ceil_div(m, config.block_m) * ceil_div(n, config.block_n)
+
+
+def seconds_of(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    _k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> list[Any]:
+    """Predicted seconds of each of `routes`.
+
+    Either multiprocessors are busy all the time: a block keeps one from the others for the time
+    `busy` per `UNIT` of k, and for `between`. Or blocks wait: each takes the time `latency` for a
+    chunk of k, and `ends`.
+    """
+    seconds = []
+    for route in _routes(arch):
+        tile, blocks = route.tile, _tiles_of(m, n, route) * batch * route.splits
+        depth = least(ceil_div(ceil_div(k, DEPTH), route.splits) * DEPTH, k)
+        each = ceil_div(blocks, sms) * (ceil_div(depth, UNIT) * tile.busy + tile.between)
+        rounds = ceil_div(blocks, sms * tile.at_once)
+        time = most(each, rounds * (ceil_div(depth, DEPTH) * tile.latency + tile.ends))
+        seconds.append(time + (arch.fma_join if route.splits > 1 else 0))
+    return seconds
+
+
+def least_seconds(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> tuple[Any, Any]:
+    """The index in `routes` of the fastest, as predicted, and its seconds."""
+    index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
+    return index, arch.fma_start + most(best, moving(m, n, k, batch, arch))
+
+
+def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
+    """Seconds that every route takes, as predicted: as if tiles divided the work without a rest."""
+    computed = m * n * k * batch * (_fastest(arch) / sms)
+    return arch.fma_start + most(computed, moving(m, n, k, batch, arch))
+
+
+@cache
+def _fastest(arch: Architecture) -> float:
+    """The least seconds of a multiprocessor per multiply-add."""
+    return min(tile.busy / (tile.config.block_m * tile.config.block_n * UNIT) for tile in arch.fma)
+
+
+def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
+    """Predicted seconds to move the matrices, each element once."""
+    read, written = 4 * batch * k * (m + n), 4 * batch * m * n
+    return read / arch.fma_reads + written / arch.fma_writes
+
+
+def slice_bytes(_product: Product, _route: Route, _sms: int) -> int:
+    """Bytes of device memory: none."""
+    return 0
+
+
+def launches(
+    product: Product,
+    factors: Factors,
+    at_c: Address,
+    added: Added | None,
+    route: Route,
+    _slices_at: Address,
+    arch: Architecture,
+    _sms: int,
+) -> tuple[PlannedLaunch, ...]:
+    """Return the launch. added: D, if it is not C."""
+    d = added or Added(at_c, product.ldc, 1, product.batch_c)
+    config, splits = route.tile.config, route.splits
+    left, right, at_left, at_right = factors
+    row_a, column_a = (left.ld, 1) if left.k_major else (1, left.ld)
+    row_b, column_b = (1, right.ld) if right.k_major else (right.ld, 1)
+    args: dict[str, Value] = {
+        "a": at_left,
+        "b": at_right,
+        "c": at_c,
+        "d": d.at,
+        "m": product.m,
+        "n": product.n,
+        "k": product.k,
+        "row_a": row_a,
+        "column_a": column_a,
+        "row_b": row_b,
+        "column_b": column_b,
+        "batch_a": left.batch_stride,
+        "batch_b": right.batch_stride,
+        "row_c": product.ldc,
+        "batch_c": product.batch_c,
+        "row_d": d.row,
+        "column_d": d.column,
+        "batch_d": d.item,
+        "alpha": product.alpha,
+        "beta": product.beta,
+        "splits": splits,
+        "each": ceil_div(ceil_div(product.k, DEPTH), splits) * DEPTH,
+    }
+    grid = _tiles_of(product.m, product.n, route) * splits, product.batch, 1
+    block, smem = (config.threads, 1, 1), config.smem_bytes
+    return (PlannedLaunch("multiply_fma", config, grid, block, args, (), splits, smem, arch),)

@@ -1,0 +1,187 @@
+"""Products of float32 multiply-adds: every layout, edge and split of k, on the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import emulation
+import numpy as np
+import pytest
+
+from benchmarks import families
+from gemmlab.errors import TierError
+from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, FmaConfig
+from gemmlab.linalg.arch.sm90 import SM90
+from gemmlab.linalg.planning import fma, program
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import FMA, Case, Choice, choose, fma_time
+from gemmlab.linalg.shapes import Stack
+from gemmlab.problems.rounding import sum_bound_u
+
+U = 2.0**-24
+# A kernel takes three seconds to compile: these have the fewest and the most sums per thread. All
+# tiles run on a GPU (`test_on_gpu`).
+SMALL = next(tile for tile in SM90.fma if tile.config.block_m == tile.config.block_n == 32)
+TILES = [SMALL, next(tile for tile in SM90.fma if tile.config.thread_n == 8)]
+
+
+def run(
+    a: np.ndarray,
+    b: np.ndarray,
+    splits: int = 1,
+    *,
+    tile: Any = SMALL,
+    way: str = "nn",
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    added: tuple[Stack, np.ndarray] | None = None,
+    **checks: Any,
+) -> np.ndarray:
+    """alpha·a·b + beta·(what is added, or 3) for a (batch, m, k) and b (k, n), or (batch, k, n).
+
+    way: "t" for each factor that is the transpose of what lies in memory.
+    """
+    memory = emulation.DeviceImage(**checks)
+    (batch, m, k), n = a.shape, b.shape[-1]
+    arrays = {
+        name: np.ascontiguousarray(x.swapaxes(-1, -2) if flip == "t" else x)
+        for name, x, flip in zip("ab", (a, b), way, strict=True)
+    }
+    steps = [m * k if batch > 1 else 0, k * n if b.ndim > 2 else 0]
+    strides = [
+        (1, x.shape[-2]) if t == "t" else (x.shape[-1], 1) for x, t in zip((a, b), way, strict=True)
+    ]
+    (row_a, column_a), (row_b, column_b) = strides
+    left = Stack(m, k, row_a, column_a, batch, steps[0]).operand()
+    right = Stack(k, n, row_b, column_b, batch, steps[1]).transposed.operand()
+    assert left is not None and right is not None
+    d, source = added or (None, np.empty(1))
+    c = np.full((batch, m, n), 3.0 if beta and d is None else np.nan, np.float32)
+    job = Job(
+        Factor("a", left, FMA),
+        Factor("b", right, FMA),
+        Stack(m, n, n, 1, batch, m * n if batch > 1 else 0),
+        Choice(FMA, "", None, SM90),
+        alpha,
+        beta,
+        d=d,
+        route=fma.Route(tile, splits),
+    )
+    at = {name: memory.place(x) for name, x in {**arrays, "c": c, "d": source}.items()}
+    assert job.sizes(132) == (0, 0, 0, 0)
+    (launch,) = job.launches(WorkspaceAddresses(0, 0, 0), 132)
+    memory.run(*program.placed([launch], at))
+    return c
+
+
+def check(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    """Each element keeps the bound of the contract."""
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    error = np.abs(c - exact)
+    assert np.isfinite(c).all()
+    assert (error <= sum_bound_u(a.shape[-1]) * U * size).all()
+
+
+@pytest.mark.parametrize("way", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("tile", TILES, ids=lambda x: f"{x.config.block_m}x{x.config.block_n}")
+@pytest.mark.slow
+def test_every_layout(tile: Any, way: str) -> None:
+    """Whole tiles and chunks, parts of them, and rows at any address."""
+    width = tile.config.block_n
+    for m, n, k in ((tile.config.block_m + 3, 2 * width + 1, 37), (64, width, 3 * DEPTH)):
+        a, b = families.FAMILIES["normal"](np.random.default_rng(m), m, n, k)
+        check(run(a[None], b, tile=tile, way=way, check=("races", "warps"))[0], a, b)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.slow
+def test_every_family_keeps_the_contract(family: str) -> None:
+    a, b = families.FAMILIES[family](np.random.default_rng(len(family)), 33, 40, 64)
+    check(run(a[None], b, 2)[0], a, b)
+
+
+@pytest.mark.parametrize("splits", fma.SPLITS)
+@pytest.mark.slow
+def test_every_division_of_k(splits: int) -> None:
+    """More blocks than chunks of k, too; and again the same bits."""
+    for k in (1, 20, 150):
+        a, b = families.FAMILIES["normal"](np.random.default_rng(splits), 35, 33, k)
+        c, again = (run(a[None], b, splits, check=("races", "barriers")) for _ in range(2))
+        check(c[0], a, b)
+        assert np.array_equal(c, again)
+
+
+@pytest.mark.slow
+def test_stacks() -> None:
+    """Of both, and of a alone."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 20, 60), "f4"), rng.standard_normal((3, 60, 41), "f4")
+    for splits in (1, 4):
+        check(run(a, b, splits), a, b)
+        check(run(a, b[0], splits, way="nt"), a, b[0])
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.slow
+def test_what_is_added_may_have_any_strides(splits: int) -> None:
+    rng = np.random.default_rng(1)
+    a, b = families.FAMILIES["normal"](rng, 35, 34, 40)
+    source = rng.standard_normal(35 * 101, "f4")
+    for d in (Stack(35, 34, 0, 1), Stack(35, 34, 1, 0), Stack(35, 34, 3, 101), None):
+        layout = d or Stack(35, 34, 34, 1)
+        steps = (4 * layout.row_stride, 4 * layout.column_stride)
+        added = np.lib.stride_tricks.as_strided(source, (35, 34), steps) if d else 3.0
+        (c,) = run(a[None], b, splits, alpha=2.0, beta=-1.0, added=d and (d, source))
+        exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+        assert (np.abs(c - (2 * exact - added)) <= 8 * U * (2 * size + np.abs(added))).all()
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.slow
+def test_infinities_and_nans_are_where_float32_has_them(splits: int) -> None:
+    """Also none outside the matrices, whose elements count as zeros."""
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((1, 40, 70), "f4"), rng.standard_normal((70, 35), "f4")
+    a[0, 3, 5], a[0, 9, 10], b[12, 7], b[5, 1], b[:, 2] = np.inf, -np.inf, np.nan, -np.inf, 0
+    with np.errstate(invalid="ignore"):
+        exact = a[0].astype(float) @ b.astype(float)
+    (c,) = run(a, b, splits)
+    finite = np.isfinite(exact)
+    assert 0 < finite.sum() < exact.size and np.isfinite(c[finite]).all()
+    assert np.array_equal(c[~finite], exact[~finite], equal_nan=True)
+
+
+def test_routes_have_the_time_of_their_work() -> None:
+    """Twice the stack takes twice as long where it fills the GPU; a deeper split waits less."""
+    sizes, rest = (96, 96, 64), ((True, False), SM90, 132)
+    times = [fma.least_seconds(*sizes, batch, *rest)[1] for batch in (2000, 4000)]
+    assert times[1] == pytest.approx(2 * times[0], rel=0.05)
+    deep = fma.seconds_of(32, 32, 2048, 1, *rest)
+    by_splits = [
+        deep[i] for i, x in enumerate(fma.routes(SM90, *rest[:1], 2048)) if x.tile == SMALL
+    ]
+    assert by_splits == sorted(by_splits, reverse=True)
+    assert fma.bound(32, 32, 2048, 1, SM90, 132) <= min(deep)
+
+
+HOPPER = Case(33, 65, 40, 8, capability=(9, 0))
+
+
+def test_small_unaligned_products_take_multiply_adds() -> None:
+    assert choose(None, HOPPER).tier == FMA
+    assert choose(None, replace(HOPPER, m=8192, n=8192, k=8192, batch=1)).tier != FMA
+    assert fma_time(replace(HOPPER, m=8192, n=8192, k=8192), within=1e-6) > 1
+
+
+def test_where_it_cannot_run() -> None:
+    for case in (replace(HOPPER, capability=(8, 0)), replace(HOPPER, packed=("fp16x3", None))):
+        with pytest.raises(TierError, match="precision 'fma' cannot run"):
+            choose(FMA, case)
+    assert choose(FMA, HOPPER).reason == "requested"
+
+
+def test_configurations_have_rules() -> None:
+    for wrong in ({"block_m": 48}, {"thread_n": 2}, {"stages": 1}):
+        with pytest.raises(Exception, match="|".join(wrong)):
+            FmaConfig(**wrong)
