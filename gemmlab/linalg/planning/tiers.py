@@ -56,7 +56,7 @@ NO_FASTER = "cuBLAS is as fast"
 # differences.
 SURE, SURE_UNALIGNED = 0.95, 0.78
 SURE_FMA = 0.93  # of any other tier's time
-# Seconds that `fma` must save in a program whose products run in cuBLAS: the host loses fewer.
+# Seconds that `fma` must save to be taken by `gemmlab.torch.enable`, which costs the host time.
 _WORTHWHILE = 5e-6
 
 
@@ -111,7 +111,7 @@ class NotFaster(Exception):
 
 
 def check_worthwhile(tier: str, saved_s: float) -> None:
-    """Raise NotFaster if a program that runs on cuBLAS gains nothing by a product in that tier."""
+    """Raise NotFaster if that tier saves a program that runs on cuBLAS no time, or too little."""
     if tier == "ieee" or (tier == FMA and saved_s < _WORTHWHILE):
         raise NotFaster(NO_FASTER)
 

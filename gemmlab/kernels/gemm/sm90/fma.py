@@ -1,13 +1,13 @@
 """Multiply float32 matrices with float32 multiply-adds, in one launch, whatever their alignment.
 
-Tensor cores need operands in parts, and copies of 16 bytes. A product that is small or shallow, or
-whose rows begin at any address, spends its time elsewhere: there multiply-adds are as fast, and
-simpler. cuBLAS has the same arithmetic, but few tiles for such shapes.
+Tensor cores need operands split into parts, and fast copies need 16-byte alignment. Products that
+are small, shallow or not aligned are limited by latency or by the traffic of C instead, so float32
+multiply-adds are as fast. cuBLAS has the same arithmetic, but few tiles for such shapes.
 
 A block computes a tile of C, a thread 4 or 8 of its rows and columns. Tiles of A and B lie in a
 ring of stages, one row for each k: so a thread reads four neighbors at once. Each element is copied
-on its own (cp.async of 4 bytes), to wherever it belongs in that order. So one kernel serves all
-layouts: only the thread's first element, and the steps to its next ones, differ.
+on its own (a 4-byte cp.async) to its place in that order. So one kernel serves all layouts: only
+the thread's first element and the strides to its next ones differ.
 
 | operand is contiguous along … | lanes of a warp copy               | steps go along  |
 |-------------------------------|------------------------------------|-----------------|
@@ -39,9 +39,8 @@ POINTERS = {
     "c": ("float32", "output"),
     "d": ("float32", "input"),
 }
-
-
-SPANS = 16, 32  # rows and columns between a thread's fours: of a warp, 4 lanes and 8 have one each
+# Rows and columns between a thread's groups of four: 4 × 8 lanes of a warp have one each.
+SPANS = 16, 32
 
 
 class Share(NamedTuple):
@@ -132,11 +131,11 @@ def copy_elements(
         simt.copy_async(cute.make_tensor(source, one), target, valid, guarded)
 
 
-def snake(rows: int, cols: int) -> list[tuple[int, int]]:
-    """The elements of a rectangle, each beside the one before.
+def serpentine(rows: int, cols: int) -> list[tuple[int, int]]:
+    """The elements of a rectangle in serpentine order: each is next to the one before.
 
-    So each multiply-add shares a factor with the one before, and finds it in the reuse cache. It
-    reads two other registers, in one clock if they are of different banks.
+    Consecutive multiply-adds then share a factor, which the second one finds in the reuse cache. It
+    reads two other registers, in one clock if they are in different banks.
     """
     if cols > 4:
         return [(i, j) for j in range(cols) for i in range(rows)[:: 1 - j % 2 * 2]]
@@ -162,7 +161,7 @@ def multiply_rows(
         for registers, tile, at, span in zip((rA, rB), tiles, place, SPANS, strict=True):
             for i in cutlass.range_constexpr(0, cute.size(registers), 4):
                 simt.read_four(tile, (first + kk, at + i // 4 * span), registers, i)
-        for i, j in snake(TM, TN):
+        for i, j in serpentine(TM, TN):
             sums[i, j] += rA[i] * rB[j]
 
 
@@ -230,9 +229,9 @@ def keep(
 ) -> None:
     """Store alpha · the thread's sums to the tile of sums.
 
-    The factor has a second use: what is stored are other registers than the sums. Four that are
-    stored at once must be neighbors, and multiply-adds are slower with sums that must be: two
-    registers of one bank cannot be read in the same clock.
+    Scaling here, not later, also frees the sums' registers: a 128-bit store needs four consecutive
+    registers, and sums placed like that share banks with the elements of B beside
+    them. Two registers of one bank cannot be read in the same clock.
     """
     for i in cutlass.range_constexpr(config.thread_m):
         row = place[0] + i // 4 * SPANS[0] + i % 4
