@@ -5,6 +5,7 @@ import types
 from typing import Any
 
 import pytest
+from configurations import has_its_own_code
 from explaining import H200, explained, printed, row
 
 import gemmlab.lab.explain.explanation as explanation_module
@@ -22,9 +23,8 @@ from gemmlab.linalg.runtime.executor import chained
 
 RAGGED = {"gemm": (33, 67, 12), "transpose": (70, 45), "sum": (1301,), "histogram": (2001,)}
 RUNGS = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
-RUNGS += [
-    ladder.in_layout(rung, "course") for rung in ladder.rungs("gemm")[::4] if not rung.launches
-]
+OWN_CODE = [rung for rung in ladder.rungs("gemm") if has_its_own_code(rung)]
+RUNGS += [ladder.in_layout(rung, "course") for rung in OWN_CODE[::3] if not rung.launches]
 TRAFFIC = "l1tex__t_sectors_pipe_lsu_mem_global"
 
 
