@@ -311,13 +311,16 @@ def test_what_is_added_may_have_any_strides(
 def test_checks_find_nothing_where_doubtful_elements_are_computed(
     memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two segments of k have doubtful terms of the same elements of C."""
+    """Two segments of k have doubtful terms of the same elements of C, in two tiles.
+
+    They are many, but not so many that all of C is computed again.
+    """
     monkeypatch.setattr(plan, "_DEEPEST", 64)
     monkeypatch.setattr(program, "tolerated", lambda number: number)
     checked = emulation.DeviceImage(check=("races", "global-races", "barriers", "warps"))
-    a, b = families.FAMILIES["both sparse"](np.random.default_rng(1), 70, 66, 100)
+    a, b = families.FAMILIES["both sparse"](np.random.default_rng(7), 66, 34, 100)
     (c,), counts = run(memory, BY_DEFAULT, a[None], b)
-    assert counts.doubtful > c.size // 8 and np.isfinite(c).all()
+    assert 100 < counts.doubtful <= c.size * 8 // 36 and np.isfinite(c).all()
     (again,), counted = run(checked, BY_DEFAULT, a[None], b, times=2)
     assert np.array_equal(again, c) and counted == counts
 
