@@ -45,8 +45,8 @@ def checks(size: int) -> dict[str, Check]:
     """The checks of a world; those that take long and depend little on its size are for one."""
     costly = {
         "added_and_out": 4,
-        "gradients": 3,
-        "pytorchs_operators": 3,
+        "gradients": 2,
+        "pytorchs_operators": 2,
         "compiled": 2,
         "measuring_products": 4,
     }
