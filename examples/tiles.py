@@ -1,11 +1,11 @@
-"""Counts what tiles of other sizes cost: the rung tile-2d-8x8-strided at 512×512×512."""
+"""Counts what tiles of other sizes cost: the rung tile-2d-8x8-strided at 512×512×128."""
 
 import numpy as np
 
 import gemmlab
 from gemmlab.hardware.occupancy import occupancy
 
-SIZE = 512
+M, N, K = 512, 512, 128
 TILES = [  # BM, BN, BK, TM, TN
     (64, 64, 8, 4, 4),
     (128, 128, 8, 4, 4),
@@ -18,16 +18,17 @@ GLOBAL = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 EXCESS = "derived__memory_l1_wavefronts_shared_excessive"
 
-a, b = np.random.default_rng(0).standard_normal((2, SIZE, SIZE), dtype=np.float32)
-c = np.empty((SIZE, SIZE), np.float32)
+rng = np.random.default_rng(0)
+a, b = rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
+c = np.empty((M, N), np.float32)
 print(
     "   tile     thread  threads  shared  registers  occupancy  sectors  wavefronts   excess  SMs"
 )
 for bm, bn, bk, tm, tn in TILES:
     settings = dict(block_m=bm, block_n=bn, block_k=bk, thread_m=tm, thread_n=tn)
     kernel = gemmlab.load("tile-2d-8x8-strided", settings=settings)
-    grid, block = (SIZE // bn, SIZE // bm), (bn // tn, bm // tm)
-    sizes = [SIZE] * 6  # m, n, k and the leading dimensions
+    grid, block = (N // bn, M // bm), (bn // tn, bm // tm)
+    sizes = [M, N, K, K, N, N]  # and the leading dimensions
     counters = gemmlab.emulate(kernel, grid=grid, block=block, args=[a, b, c, *sizes]).counters
     registers, smem = kernel.resources.registers, kernel.resources.static_smem_bytes
     share = occupancy(kernel.arch, block[0] * block[1], registers, smem).fraction
