@@ -70,6 +70,8 @@ from gemmlab.kernels.gemm.sm90.splitting import (
     PARTS,
     ROWS,
     kept_pointer,
+    load_a,
+    load_b,
     parts_of,
     share_of_a,
     share_of_b,
@@ -144,13 +146,46 @@ def order_of(config: DirectConfig) -> list:
 
 @cute.jit
 def split_chunk_of_b(
-    work: Work, least: cute.Tensor, stage: Int32, buffer: Int32, config: cutlass.Constexpr
+    work: Work,
+    least: cute.Tensor,
+    elements: cute.Tensor,
+    stage: Int32,
+    buffer: Int32,
+    config: cutlass.Constexpr,
 ) -> None:
-    """Split this warp's share of a chunk of B."""
+    """Split this warp's share of a chunk of B. elements: the thread's, if `loads_early`."""
     if work.shares[1].active:
-        tile = work.staged + (stage * config.stage_words + config.block_m * CHUNK)
+        if cutlass.const_expr(not config.loads_early):
+            elements = load_b(tile_of_b(work, stage, config), work.shares[1])
         parts = work.parts + buffer * (PARTS * config.block_n * CHUNK)
-        split_b(least, tile, parts, work.shares[1], work.spot, config)
+        split_b(least, elements, parts, work.spot, config)
+
+
+@cute.jit
+def tile_of_b(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Pointer:
+    """The staged tile of B."""
+    return work.staged + (stage * config.stage_words + config.block_m * CHUNK)
+
+
+@cute.jit
+def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tensor:
+    """The thread's elements of B two chunks behind `stage`, if `loads_early`.
+
+    wgmma take most of what shared memory can deliver: loads that begin before them take less time.
+    """
+    elements = cute.make_rmem_tensor((4, 4), Float32)
+    if cutlass.const_expr(config.loads_early):
+        wait_for_copies(config)
+        tile = tile_of_b(work, wrapped(stage + 2, config.stages), config)
+        elements = load_b(tile, work.shares[1])
+    return elements
+
+
+@cute.jit
+def wait_for_copies(config: cutlass.Constexpr) -> None:
+    """Wait until what the warp has copied of all but the last `stages` - 2 chunks is there."""
+    cute.arch.cp_async_wait_group(config.stages - 2)
+    cute.arch.sync_warp()
 
 
 @cute.jit
@@ -160,6 +195,7 @@ def prepare_next(
     fragments: list,
     work: Work,
     cursor: Cursor,
+    elements: cute.Tensor,
     left: Int32,
     following: tuple,
     places: tuple,
@@ -168,24 +204,30 @@ def prepare_next(
 ) -> None:
     """What a warpgroup does while tensor cores compute a chunk, with the chunks behind it.
 
-    left: their number. following: the next one, as in `condemn_if_small`.
-    places: stage and buffer of the chunk that is computed. begins: whether it is an item's first.
+    elements: of B, two chunks ahead, if `loads_early`. left: the number of chunks behind.
+    following: the next one, as in `condemn_if_small`. places: stage and buffer of the chunk that is
+    computed. begins: whether it is an item's first.
     """
     stage, buffer = places
-    cute.arch.cp_async_wait_group(config.stages - 2)
-    cute.arch.sync_warp()
-    ahead = wrapped(stage + 2, config.stages), wrapped(buffer + 2, config.buffers)
+    if cutlass.const_expr(not config.loads_early):
+        wait_for_copies(config)
     least = cute.make_rmem_tensor(1, Uint32)
     least.fill(0xFFFFFFFF)
     if left > 1:
-        split_chunk_of_b(work, least, *ahead, config)
+        ahead = wrapped(stage + 2, config.stages), wrapped(buffer + 2, config.buffers)
+        split_chunk_of_b(work, least, elements, *ahead, config)
+    tile = work.staged + wrapped(stage + 1, config.stages) * config.stage_words
+    if cutlass.const_expr(config.loads_early):
+        own = load_a(config.a_major, tile, work.spots)
     warpgroup.wait_group(0)
     for i in cutlass.range_constexpr(cute.size(sums)):
         added = in_pairs([chain[i] for chain in chains])
         sums[i] = added if begins else sums[i] + added
-    tile = work.staged + wrapped(stage + 1, config.stages) * config.stage_words
     if left > 0:
-        split_a(least, fragments, config.a_major, tile, work.spots)
+        if cutlass.const_expr(config.loads_early):
+            split_a(least, fragments, own)
+        else:
+            split_a(least, fragments, load_a(config.a_major, tile, work.spots))
         condemn_if_small(work.flags, least, following, config)
     cute.arch.fence_view_async_shared()
     cute.arch.sync_warp()
@@ -254,10 +296,12 @@ def multiply_items(
     least = cute.make_rmem_tensor(1, Uint32)
     least.fill(0xFFFFFFFF)
     if total > 0:
-        split_chunk_of_b(work, least, Int32(0), Int32(0), config)
+        elements = load_b(tile_of_b(work, Int32(0), config), work.shares[1])
+        split_chunk_of_b(work, least, elements, Int32(0), Int32(0), config)
         condemn_if_small(work.flags, least, begin, config)
     before = Int32(config.stages - 1), Int32(config.buffers - 1)
-    prepare_next(*rest, total, begin, before, True, config)
+    elements = load_early(work, before[0], config)
+    prepare_next(*rest, elements, total, begin, before, True, config)
     if group == 1:
         pass_turn(group, config.groups)
     stage, buffer, left = Int32(0), Int32(0), total
@@ -265,6 +309,7 @@ def multiply_items(
         # Its first chunk begins the sums; then come the others.
         for others in cutlass.range_constexpr(2):
             for chunk in cutlass.range(others, each if others else 1, unroll=1):
+                elements = load_early(work, stage, config)
                 if cutlass.const_expr(config.groups > 1):
                     wait_for_turn(group)
                 else:
@@ -283,7 +328,7 @@ def multiply_items(
                     store_if_sound(sums, work, ordinal - 1, result, config)
                 left -= 1
                 following = ordinal, chunk + 1, each
-                prepare_next(*rest, left, following, (stage, buffer), not others, config)
+                prepare_next(*rest, elements, left, following, (stage, buffer), not others, config)
                 stage = wrapped(stage + 1, config.stages)
                 buffer = wrapped(buffer + 1, config.buffers)
     if group == 0 and cutlass.const_expr(config.groups > 1):

@@ -69,6 +69,11 @@ class DirectConfig:
         return self.block_n // 16
 
     @property
+    def loads_early(self) -> bool:
+        """Whether staged elements are loaded before wgmma start. Larger tiles gain nothing."""
+        return self.groups == 1 and self.jobs == self.warps
+
+    @property
     def least_k(self) -> int:
         return LEAST_K[self.products, self.chain]
 

@@ -199,30 +199,34 @@ def spots_of_a(major: cutlass.Constexpr, warp: Int32, lane: Int32) -> tuple:
 
 
 @cute.jit
-def split_a(
-    least: cute.Tensor,
-    fragments: list,
-    major: cutlass.Constexpr,
-    staged: cute.Pointer,
-    spots: tuple,
-) -> None:
-    """Split this thread's elements of the tile of A into `fragments` by part. See `spots_of_a`."""
+def load_a(major: cutlass.Constexpr, staged: cute.Pointer, spots: tuple) -> cute.Tensor:
+    """This thread's elements of the staged tile of A: four of k, two rows, and two steps of k."""
+    elements = cute.make_rmem_tensor((4, 2, 2), Float32)
+    for j in cutlass.range_constexpr(2 * CHUNK // 16):
+        r, k = j % 2, j // 2 * 16
+        if cutlass.const_expr(major == "k"):
+            spot = aligned(staged, spots[k // 16] + 8 * CHUNK * r)
+            four = cute.make_tensor(spot, cute.make_layout(4)).load()
+            elements[None, r, j // 2].store(four)
+        else:
+            for e in cutlass.range_constexpr(4):
+                element = simt.element(staged, spots[r] + (k + 4 * e) * ROWS)
+                elements[e, r, j // 2] = element[0]
+    return elements
+
+
+@cute.jit
+def split_a(least: cute.Tensor, fragments: list, elements: cute.Tensor) -> None:
+    """Split this thread's elements of A into `fragments` by part. See `spots_of_a`."""
     high = cute.recast_tensor(fragments[0], Float32)
     low = cute.recast_tensor(fragments[1], Float32)
     for j in cutlass.range_constexpr(2 * CHUNK // 16):
-        r, k = j % 2, j // 2 * 16
-        four = cute.make_rmem_tensor(4, Float32)
-        if cutlass.const_expr(major == "k"):
-            spot = aligned(staged, spots[k // 16] + 8 * CHUNK * r)
-            four.store(cute.make_tensor(spot, cute.make_layout(4)).load())
-        else:
-            for e in cutlass.range_constexpr(4):
-                four[e] = simt.element(staged, spots[r] + (k + 4 * e) * ROWS)[0]
         for e in cutlass.range_constexpr(4):
-            note(least, four[e])
-            i = (j // 2 * 2 + e // 2) * 4 + e % 2 * 2 + r
-            high[i] = large_part(four[e])
-            low[i] = four[e] - high[i]
+            element = elements[e, j % 2, j // 2]
+            note(least, element)
+            i = (j // 2 * 2 + e // 2) * 4 + e % 2 * 2 + j % 2
+            high[i] = large_part(element)
+            low[i] = element - high[i]
 
 
 def job_of(warp: Int32, config: Any) -> tuple:
@@ -265,19 +269,24 @@ def spot_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
-def split_b(
-    least: cute.Tensor,
-    staged: cute.Pointer,
-    parts: cute.Pointer,
-    own: Share,
-    spot: Int32,
-    config: cutlass.Constexpr,
-) -> None:
-    """Split what this thread has copied of B; store its parts (PARTS, size, CHUNK)."""
+def load_b(staged: cute.Pointer, own: Share) -> cute.Tensor:
+    """What this thread has copied of B: four times four elements."""
     elements = cute.make_rmem_tensor((4, 4), Float32)
     for i in cutlass.range_constexpr(4):
         four = aligned(staged, own.target + i * own.target_step)
         elements[None, i].store(cute.make_tensor(four, cute.make_layout(4)).load())
+    return elements
+
+
+@cute.jit
+def split_b(
+    least: cute.Tensor,
+    elements: cute.Tensor,
+    parts: cute.Pointer,
+    spot: Int32,
+    config: cutlass.Constexpr,
+) -> None:
+    """Split this thread's elements of B; store their parts (PARTS, size, CHUNK)."""
     for v in cutlass.range_constexpr(4):
         if cutlass.const_expr(config.b_major == "k"):
             # Of 16 of k of one vector, those at positions 4v to 4v + 3.
