@@ -146,11 +146,19 @@ def element(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
 
 @cute.jit
 def copy_async(
-    source: cute.Tensor, target: cute.Tensor, inside: cutlass.Boolean, guarded: cutlass.Constexpr
+    source: cute.Tensor,
+    target: cute.Tensor,
+    inside: cutlass.Boolean,
+    guarded: cutlass.Constexpr,
+    around_l1: cutlass.Constexpr = False,
 ) -> None:
-    """One cp.async of 4 or 16 bytes. A guarded one writes zeros if not `inside`."""
+    """One cp.async of 4 or 16 bytes. A guarded one writes zeros if not `inside`.
+
+    Copies of 16 bytes may go around L1.
+    """
     size, element = cute.size(source), source.element_type
-    operation = cute.nvgpu.cpasync.CopyG2SOp()
+    mode = cute.nvgpu.LoadCacheMode.GLOBAL if around_l1 else cute.nvgpu.LoadCacheMode.ALWAYS
+    operation = cute.nvgpu.cpasync.CopyG2SOp(mode)
     atom = cute.make_copy_atom(operation, element, num_bits_per_copy=element.width * size)
     if cutlass.const_expr(guarded):
         predicate = cute.make_rmem_tensor(size, cutlass.Boolean)

@@ -75,6 +75,7 @@ from gemmlab.kernels.gemm.sm90.splitting import (
     parts_of,
     share_of_a,
     share_of_b,
+    source_of_b,
     split_a,
     split_b,
     spot_of_b,
@@ -107,6 +108,7 @@ class Work(NamedTuple):
     items: Items
     shares: tuple  # what it copies of both operands
     spots: tuple  # where its elements of A begin in the staged tile
+    source: Int32  # where its elements of B begin in the staged tile
     spot: Int32  # where its parts of B begin in a buffer
     parts: cute.Pointer  # (buffers × PARTS, block_n, CHUNK) of B
     staged: cute.Pointer  # per stage the tile of A, then of B
@@ -156,7 +158,7 @@ def split_chunk_of_b(
     """Split this warp's share of a chunk of B. elements: the thread's, if `loads_early`."""
     if work.shares[1].active:
         if cutlass.const_expr(not config.loads_early):
-            elements = load_b(tile_of_b(work, stage, config), work.shares[1])
+            elements = load_b(tile_of_b(work, stage, config), work.source, config)
         parts = work.parts + buffer * (PARTS * config.block_n * CHUNK)
         split_b(least, elements, parts, work.spot, config)
 
@@ -177,7 +179,7 @@ def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tens
     if cutlass.const_expr(config.loads_early):
         wait_for_copies(config)
         tile = tile_of_b(work, wrapped(stage + 2, config.stages), config)
-        elements = load_b(tile, work.shares[1])
+        elements = load_b(tile, work.source, config)
     return elements
 
 
@@ -296,7 +298,7 @@ def multiply_items(
     least = cute.make_rmem_tensor(1, Uint32)
     least.fill(0xFFFFFFFF)
     if total > 0:
-        elements = load_b(tile_of_b(work, Int32(0), config), work.shares[1])
+        elements = load_b(tile_of_b(work, Int32(0), config), work.source, config)
         split_chunk_of_b(work, least, elements, Int32(0), Int32(0), config)
         condemn_if_small(work.flags, least, begin, config)
     before = Int32(config.stages - 1), Int32(config.buffers - 1)
@@ -375,8 +377,8 @@ def multiply(
         share_of_b(operands[1].ld, warp, lane, config),
     )
     spots, staged = spots_of_a(config.a_major, warp, lane), floats + config.part_bytes // 4
-    spot = spot_of_b(warp, lane, config)
-    work = Work(own, shares, spots, spot, smem, staged, flags, warp, lane)
+    of_b = source_of_b(warp, lane, config), spot_of_b(warp, lane, config)
+    work = Work(own, shares, spots, *of_b, smem, staged, flags, warp, lane)
     mma = tiled_mma(config)
     sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
     count = multiply_items(sums, mma, work, result, config)

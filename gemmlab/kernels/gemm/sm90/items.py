@@ -165,7 +165,8 @@ def copy_next(
                 if modes[i] == FOURS:
                     start = target + own.target
                     for j in cutlass.range_constexpr(4):
-                        copy(addresses[i] + j * own.step, start + j * own.target_step, 4)
+                        source, spot = addresses[i] + j * own.step, start + j * own.target_step
+                        copy(source, spot, 4, True, goes_around_l1(i, config))
                 else:
                     starts = [target + spot for spot in own.spots]
                     if modes[i] == INSIDE:
@@ -181,6 +182,11 @@ def copy_next(
                 at[1] = items.chunks[0]
             aim(cursor, items, shares, config)
     cute.arch.cp_async_commit_group()
+
+
+def goes_around_l1(which: int, config: Any) -> bool:
+    """Whether copies of four elements do. A K-major B gains from L1, where blocks share it."""
+    return which == 0 or not is_k_major(which, config)
 
 
 @cute.jit
@@ -217,11 +223,15 @@ def copy_singly(
 
 @cute.jit
 def copy(
-    address: Int64, target: cute.Pointer, count: cutlass.Constexpr, valid: Boolean = True
+    address: Int64,
+    target: cute.Pointer,
+    count: cutlass.Constexpr,
+    valid: Boolean = True,
+    around_l1: cutlass.Constexpr = False,
 ) -> None:
     """Start to copy one or four elements, or zeros if they are not `valid`."""
     source = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=4 * count)
     target = cute.make_ptr(Float32, target.toint(), target.memspace, assumed_align=4 * count)
     layout = cute.make_layout(count)
     source, target = cute.make_tensor(source, layout), cute.make_tensor(target, layout)
-    simt.copy_async(source, target, valid, valid is not True)
+    simt.copy_async(source, target, valid, valid is not True, around_l1)

@@ -103,18 +103,24 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
     job, active = job_of(warp, config)
     line, element = divmod_lane(lane, 1, config)
     along, depth = place(lane, config.b_major)
-    start = job * 512
+    start, target_step = job * 512, 128
     if cutlass.const_expr(config.b_major == "k"):
-        steps, vectors, advance = (0, 4), 24, Int64(4 * CHUNK)
-        spot = element // 4 * 128 + element % 4 + line // 2
+        # Eight lanes in a row copy a vector's chunk. Four number q of 16 of k goes to where the
+        # lane that has these 16 reads it: see `load_b`.
+        q, half, other = lane % 4, lane // 4 % 2, lane // 8
+        along, depth = other % 2 * 16 + other // 2 * 4, lane % 8 * 4
+        steps, vectors, advance = (1, 0), 24, Int64(4 * CHUNK)
+        target, target_step = q * 128 + ((half + other * 2) ^ q * 2) * 4, 32
+        first = start + element // 4 * 128 + element % 4
+        spots = [first + (line // 2 + b ^ element // 4 * 8) for b in (0, 16)]
     else:
         first, step = (depth, 4) if config.transposes_k else (depth * 4, 1)
         depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
-        spot = line * (32 if config.transposes_k else 128) + element
-    # The lanes' fours lie side by side.
+        target = lane * 4
+        spots = [start + line * (32 if config.transposes_k else 128) + element]
     own, step = (along, depth), kept_distance(4 * (steps[0] * ld + steps[1]))
-    own = (*own, steps, step, kept(start + lane * 4), 128)
-    own = (*own, line, element, 4 * ld, (start + spot,))
+    own = (*own, steps, step, kept(start + target), target_step)
+    own = (*own, line, element, 4 * ld, tuple(spots))
     return Share(corner_of(job, config.b_major), vectors, advance, *own, active)
 
 
@@ -151,7 +157,7 @@ def spot_of_copy(which: int, i: int, half: int, config: Any) -> tuple:
     if which == 0:
         return half, 64 * i
     if is_k_major(which, config):
-        return 0, 4 * half + i // 4 * 16 + i % 4 * 32
+        return i // 4, 4 * half + i % 4 * 32
     distance = i // 2 * 128 + i % 2 * 64 if config.transposes_k else i % 2 * 256 + i // 2 * 32
     return 0, distance + 16 * half
 
@@ -269,11 +275,23 @@ def spot_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
-def load_b(staged: cute.Pointer, own: Share) -> cute.Tensor:
-    """What this thread has copied of B: four times four elements."""
+def source_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
+    """Where the elements of B that a thread splits begin in the staged tile."""
+    job, _ = job_of(warp, config)
+    return kept(job * 512 + lane * 4)
+
+
+@cute.jit
+def load_b(staged: cute.Pointer, spot: Int32, config: cutlass.Constexpr) -> cute.Tensor:
+    """What this thread splits of the staged tile of B: four times four elements.
+
+    spot: of the first ones; see `source_of_b`. The lanes' fours lie side by side, in an order that
+    lets copies of a K-major B reach different banks, too.
+    """
     elements = cute.make_rmem_tensor((4, 4), Float32)
     for i in cutlass.range_constexpr(4):
-        four = aligned(staged, own.target + i * own.target_step)
+        flip = 8 * i if cutlass.const_expr(config.b_major == "k") else 0
+        four = aligned(staged, (spot ^ flip) + i * 128)
         elements[None, i].store(cute.make_tensor(four, cute.make_layout(4)).load())
     return elements
 
