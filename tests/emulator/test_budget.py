@@ -133,6 +133,21 @@ def test_a_larger_budget_lifts_the_limit_of_time(monkeypatch: pytest.MonkeyPatch
     assert launch(body, 10_000_001, "native").tier == "native"
 
 
+@needs_native
+def test_compilation_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long kernel is optimized while a block of it runs, which may take longer than it runs."""
+
+    def optimize(self: Code, seconds: float) -> None:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.1:
+            pass
+
+    monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0.09)
+    monkeypatch.setattr(Code, "has_run", optimize)
+    body = f"mov.u32 %r2, 3000;\n{COUNT_DOWN}"  # more than one time slice
+    assert launch(body, 9004, "native").tier == "native"
+
+
 @pytest.mark.parametrize("tier", ["numpy", pytest.param("native", marks=needs_native)])
 def test_a_grid_of_any_size_starts_at_once(tier: str) -> None:
     """Memory for the numbers of all its chunks would not suffice."""

@@ -37,9 +37,9 @@ from gemmlab.errors import EmulationError
 # another.
 RESIDENT_LANES = 8192
 TURNS_ALONE = 8
-# A loop is assumed to be endless if none of a thread's blocks has ended for this processor time. If
-# the blocks wait for each other, a warp must also have executed part of its budget; the block that
-# is furthest gets more turns than the others.
+# A loop is assumed to be endless if none of a thread's blocks has ended for this processor time,
+# not counting compilation. If the blocks wait for each other, a warp must also have executed part
+# of its budget; the block that is furthest gets more turns than the others.
 PATIENCE_SECONDS = 4.0
 PART = 10
 TURNS_OF_FURTHEST = 16
@@ -66,12 +66,15 @@ class Team:
     def work(self) -> None:
         """Run blocks until none are left."""
         core, waiting = self.new_core(), deque[Core]()
-        turns, since, furthest = TURNS_ALONE, time.thread_time(), None  # turns: left for `core`
+        # turns: left for `core`. ran: seconds since a block has ended.
+        turns, ran, furthest = TURNS_ALONE, 0.0, None
         while not self.stopped:
             block, taken, core["fuel"] = core["block"], self.next_block[0], FUEL
             core["fast"], begun = self.code.fast, time.thread_time()
             status = self.run(core.memory.ctypes.data)
-            self.code.has_run(time.thread_time() - begun)
+            seconds = time.thread_time() - begun
+            ran += seconds
+            self.code.has_run(seconds)
             if status == NEEDS_SLOW:
                 self.code.compile_slow(core["missing_slow"])
                 continue
@@ -82,12 +85,12 @@ class Team:
                 return
             started = block < 0 and self.next_block[0] == taken + 1
             if core["block"] != block and not started:  # a block has ended
-                since, furthest = time.thread_time(), None
-            elif self.is_limited and time.thread_time() - since > PATIENCE_SECONDS:
+                ran, furthest = 0.0, None
+            elif self.is_limited and ran > PATIENCE_SECONDS:
                 furthest = furthest or max([core, *waiting], key=Core.executed)
                 enough = self.launch.max_instructions // PART if self.code.blocks_wait else 0
                 if furthest.executed() >= enough:
-                    furthest.give_up(time.thread_time() - since)
+                    furthest.give_up(ran)
                     self.fail(furthest)
                     return
             turns -= 1
