@@ -58,6 +58,21 @@ def without_garbage(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
+def rarely_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator compiles only kernels that run for very long.
+
+    All launches of a process count. Those of a file of tests add up to what compiling pays off for,
+    and then the file is almost done.
+    """
+    from gemmlab.emulator import tiers
+
+    monkeypatch.setattr(tiers, "WORTH_COMPILING", 100 * tiers.WORTH_COMPILING)
+    # After which native code finds out whether a launch ends.
+    for module in ("gemmlab.emulator.tiers", "gemmlab.emulator.checks.launch"):
+        monkeypatch.setattr(f"{module}.LONG_SECONDS", 60.0)
+
+
+@pytest.fixture
 def gemmlab(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command in this process: exit code, stdout, stderr."""
     from gemmlab.cli.app import main

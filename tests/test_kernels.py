@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from configurations import has_its_own_code, narrowest
-from machine import DEVICES, needs_gpu
+from machine import DEVICES, needs_gpu, needs_native
 
 from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import Span, open_device
+from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import InputError
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
@@ -40,12 +41,14 @@ CASES = [
 ]
 
 
+pytestmark = pytest.mark.usefixtures("rarely_native")
+
 opened = cache(open_device)
 
 
-def examined(rung, shape, family="", device="emulated"):
-    """The judge's result for one launch of a rung."""
-    target = opened(device)
+def examined(rung, shape, family="", device="emulated", tier=None):
+    """The judge's result for one launch of a rung, on a device or on a tier of the emulator."""
+    target = opened(device) if tier is None else EmulatedDevice(tier=tier)
     problem = problems.find(rung.problem)
     sizes = dict(zip(problem.axes, shape, strict=True))
     case = problem.case(sizes, rung.layout, family or problem.families[0], seed=0)
@@ -122,6 +125,16 @@ def test_the_stairs_give_the_same_bits_until_chains_are_short():
         assert len({f.image.tobytes() for f in same}) == 1
     # Truncated in every step of k, or once per 64 of k: the bits come back.
     assert one_chain[0].verdict.max_error_u > 4 * short[0].verdict.max_error_u
+
+
+@needs_native
+@pytest.mark.slow
+def test_warps_with_roles_run_natively():
+    """Copies by tensor map, barriers and wgmma in one kernel: bits and counters of both tiers."""
+    rung = narrowest(ladder.find("warp-specialized", "course"))
+    numpy, native = (examined(rung, (36, 40, 200), tier=tier) for tier in ("numpy", "native"))
+    assert native.verdict.passed and native.image.tobytes() == numpy.image.tobytes()
+    assert native.launched.counters == numpy.launched.counters
 
 
 @pytest.mark.slow

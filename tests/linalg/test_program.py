@@ -332,7 +332,7 @@ def test_doubtful_elements_are_added_to_c(
 ) -> None:
     """With beta the fallback must not run after the first tier: C has been overwritten."""
     monkeypatch.setattr(program, "tolerated", lambda number: 10)
-    a, b = families.FAMILIES[family](np.random.default_rng(1), 70, 66, 100)
+    a, b = families.FAMILIES[family](np.random.default_rng(7), 66, 34, 100)
     (c,), counts = run(memory, BY_DEFAULT, a[None], b, alpha=2.0, beta=-1.0, before=3.0)
     assert counts.wide <= 10 < counts.doubtful
     exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
