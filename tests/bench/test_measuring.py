@@ -14,7 +14,6 @@ from fakes import L2_BYTES, SAMPLES, FakeGpu, FakeSensors, install
 from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
-from gemmlab.emulator import tiers
 from gemmlab.errors import DeviceError
 from gemmlab.kernels import ladder
 from gemmlab.lab.bench import baselines, machine, worker
@@ -23,6 +22,8 @@ from gemmlab.lab.bench.job import Job, Kernel
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.session import BenchPlan
 from gemmlab.lab.judge import CaseMemory
+
+pytestmark = pytest.mark.usefixtures("rarely_native")
 
 GEMM = problems.find("gemm")
 SHAPE = {"m": 20, "n": 30, "k": 7}
@@ -63,7 +64,6 @@ class NumpyProduct(Contender):
 @pytest.fixture
 def measured(monkeypatch):
     """Measure rungs and a library on the fake; outcome, device, fake NVBench."""
-    monkeypatch.setattr(tiers, "WORTH_COMPILING", 0)  # kernels are launched many times
     monkeypatch.setattr(machine, "LEAST_S", 0.0)
     monkeypatch.setattr(machine, "PAUSE_S", 0.0)
     monkeypatch.setattr(worker, "RESETTLE_S", 0.0)
