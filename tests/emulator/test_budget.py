@@ -137,7 +137,7 @@ def test_a_larger_budget_lifts_the_limit_of_time(monkeypatch: pytest.MonkeyPatch
 def test_compilation_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long kernel is optimized while a block of it runs, which may take longer than it runs."""
 
-    def optimize(self: Code, seconds: float) -> None:
+    def optimize(_code: Code, _seconds: float) -> None:
         begun = time.thread_time()
         while time.thread_time() - begun < 0.1:
             pass

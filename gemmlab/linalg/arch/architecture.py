@@ -79,7 +79,7 @@ class Architecture:
     direct_stream: float
     # The share by which a product takes longer for each matrix with lines of other than 16 bytes.
     direct_unaligned: float
-    # Of float32 multiply-adds: a launch, to add up a cluster, and bytes per second.
+    # Of float32 multiply-adds: a launch, to add another block of a cluster, and bytes per second.
     fma_start: float
     fma_join: float
     fma_reads: float

@@ -67,7 +67,7 @@ def seconds_of(
         each = ceil_div(blocks, sms) * (ceil_div(depth, UNIT) * tile.busy + tile.between)
         rounds = ceil_div(blocks, sms * tile.at_once)
         time = most(each, rounds * (ceil_div(depth, DEPTH) * tile.latency + tile.ends))
-        seconds.append(time + (arch.fma_join if route.splits > 1 else 0))
+        seconds.append(time + arch.fma_join * (route.splits - 1))
     return seconds
 
 
