@@ -42,17 +42,22 @@ not stored: when the block has done all others, it computes this one again in fl
 Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
 
-from typing import NamedTuple
-
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, TFloat32, Uint8, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels.gemm.sm90 import tf32
+from gemmlab.kernels.gemm.sm90.ahead import (
+    Work,
+    load_early,
+    prepare_next,
+    split_chunk_of_b,
+    tile_of_b,
+    wrapped,
+)
 from gemmlab.kernels.gemm.sm90.config import WARPGROUP
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS, STEP, DirectConfig
 from gemmlab.kernels.gemm.sm90.items import (
-    Cursor,
     Items,
     Operand,
     Result,
@@ -70,14 +75,11 @@ from gemmlab.kernels.gemm.sm90.splitting import (
     PARTS,
     ROWS,
     kept_pointer,
-    load_a,
     load_b,
     parts_of,
     share_of_a,
     share_of_b,
     source_of_b,
-    split_a,
-    split_b,
     spot_of_b,
     spots_of_a,
 )
@@ -102,36 +104,6 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
     return cute.make_tiled_mma(atom, (config.groups, 1, 1))
 
 
-class Work(NamedTuple):
-    """What a thread works with."""
-
-    items: Items
-    shares: tuple  # what it copies of both operands
-    spots: tuple  # where its elements of A begin in the staged tile
-    source: Int32  # where its elements of B begin in the staged tile
-    spot: Int32  # where its parts of B begin in a buffer
-    parts: cute.Pointer  # (buffers × PARTS, block_n, CHUNK) of B
-    staged: cute.Pointer  # per stage the tile of A, then of B
-    flags: cute.Tensor  # (MOST_ITEMS + 1, warps): see `condemn`
-    warp: Int32
-    lane: Int32
-
-
-@cute.jit
-def wrapped(index: Int32, size: cutlass.Constexpr) -> Int32:
-    """An index below 2·size, in a ring."""
-    if index >= size:
-        index -= size
-    return index
-
-
-def in_pairs(values: list) -> Float32:
-    """The sum: first of pairs, then of pairs of sums."""
-    while len(values) > 1:
-        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
-    return values[0]
-
-
 def order_of(config: DirectConfig) -> list:
     """The wgmma of a chunk in order: chain, parts of A and B, step, whether it goes on with a sum.
 
@@ -144,96 +116,6 @@ def order_of(config: DirectConfig) -> list:
         for x, parts in enumerate(PRODUCTS[-config.products :])
         for step in range(steps)
     ]
-
-
-@cute.jit
-def split_chunk_of_b(
-    work: Work,
-    least: cute.Tensor,
-    elements: cute.Tensor,
-    stage: Int32,
-    buffer: Int32,
-    config: cutlass.Constexpr,
-) -> None:
-    """Split this warp's share of a chunk of B. elements: the thread's, if `loads_early`."""
-    if work.shares[1].active:
-        if cutlass.const_expr(not config.loads_early):
-            elements = load_b(tile_of_b(work, stage, config), work.source, config)
-        parts = work.parts + buffer * (PARTS * config.block_n * CHUNK)
-        split_b(least, elements, parts, work.spot, config)
-
-
-@cute.jit
-def tile_of_b(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Pointer:
-    """The staged tile of B."""
-    return work.staged + (stage * config.stage_words + config.block_m * CHUNK)
-
-
-@cute.jit
-def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tensor:
-    """The thread's elements of B two chunks behind `stage`, if `loads_early`.
-
-    wgmma take most of what shared memory can deliver: loads that begin before them take less time.
-    """
-    elements = cute.make_rmem_tensor((4, 4), Float32)
-    if cutlass.const_expr(config.loads_early):
-        wait_for_copies(config)
-        tile = tile_of_b(work, wrapped(stage + 2, config.stages), config)
-        elements = load_b(tile, work.source, config)
-    return elements
-
-
-@cute.jit
-def wait_for_copies(config: cutlass.Constexpr) -> None:
-    """Wait until what the warp has copied of all but the last `stages` - 2 chunks is there."""
-    cute.arch.cp_async_wait_group(config.stages - 2)
-    cute.arch.sync_warp()
-
-
-@cute.jit
-def prepare_next(
-    sums: cute.Tensor,
-    chains: list,
-    fragments: list,
-    work: Work,
-    cursor: Cursor,
-    elements: cute.Tensor,
-    left: Int32,
-    following: tuple,
-    places: tuple,
-    begins: cutlass.Constexpr,
-    config: cutlass.Constexpr,
-) -> None:
-    """What a warpgroup does while tensor cores compute a chunk, with the chunks behind it.
-
-    elements: of B, two chunks ahead, if `loads_early`. left: the number of chunks behind.
-    following: the next one, as in `condemn_if_small`. places: stage and buffer of the chunk that is
-    computed. begins: whether it is an item's first.
-    """
-    stage, buffer = places
-    if cutlass.const_expr(not config.loads_early):
-        wait_for_copies(config)
-    least = cute.make_rmem_tensor(1, Uint32)
-    least.fill(0xFFFFFFFF)
-    if left > 1:
-        ahead = wrapped(stage + 2, config.stages), wrapped(buffer + 2, config.buffers)
-        split_chunk_of_b(work, least, elements, *ahead, config)
-    tile = work.staged + wrapped(stage + 1, config.stages) * config.stage_words
-    if cutlass.const_expr(config.loads_early):
-        own = load_a(config.a_major, tile, work.spots)
-    warpgroup.wait_group(0)
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        added = in_pairs([chain[i] for chain in chains])
-        sums[i] = added if begins else sums[i] + added
-    if left > 0:
-        if cutlass.const_expr(config.loads_early):
-            split_a(least, fragments, own)
-        else:
-            split_a(least, fragments, load_a(config.a_major, tile, work.spots))
-        condemn_if_small(work.flags, least, following, config)
-    cute.arch.fence_view_async_shared()
-    cute.arch.sync_warp()
-    copy_next(cursor, work.items, work.shares, tile, config)
 
 
 @cute.jit

@@ -102,7 +102,6 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
     """Of this warp's job, if it has one."""
     job, active = job_of(warp, config)
     line, element = divmod_lane(lane, 1, config)
-    along, depth = place(lane, config.b_major)
     start, target_step = job * 512, 128
     if cutlass.const_expr(config.b_major == "k"):
         # Eight lanes in a row copy a vector's chunk. Four number q of 16 of k goes to where the
@@ -114,6 +113,7 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
         first = start + element // 4 * 128 + element % 4
         spots = [first + (line // 2 + b ^ element // 4 * 8) for b in (0, 16)]
     else:
+        along, depth = place(lane, config.b_major)
         first, step = (depth, 4) if config.transposes_k else (depth * 4, 1)
         depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
         target = lane * 4
