@@ -136,18 +136,28 @@ ODD = {(32, 8, 16), (8, 32, 16)}
 PLACED = {("f16", "f32"), ("s8", "s32")}  # bf16 has the places of f16, and u8 those of s8
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("layouts", LAYOUTS)
-@pytest.mark.parametrize(("shape", "type_", "sum_"), FORMS)
+def is_run(tier, index, layouts):
+    """Whether a form, by its index, is run on a tier; see `test_products`."""
+    shape, type_, sum_ = FORMS[index]
+    own = LAYOUTS.index(layouts) == index % 2
+    return tier != "native" or (own and (shape not in ODD or (type_, sum_) in PLACED))
+
+
+@pytest.mark.parametrize(
+    ("tier", "shape", "type_", "sum_", "layouts"),
+    [
+        pytest.param(tier, *form, layouts, marks=marks)
+        for tier, marks in (("numpy", ()), ("native", needs_native))
+        for index, form in enumerate(FORMS)
+        for layouts in LAYOUTS
+        if is_run(tier, index, layouts)
+    ],
+)
 @pytest.mark.slow
 def test_products(tier, shape, type_, sum_, layouts):
     """Both tiers take the places of elements from one table. The native tier takes longer to
     compile than to run: there, each form has one of the layouts, and a wide or tall shape has only
     those types whose elements no other type places."""
-    if tier == "native":
-        index = FORMS.index((shape, type_, sum_))
-        if layouts != LAYOUTS[index % 2] or (shape in ODD and (type_, sum_) not in PLACED):
-            return
     m, n, k = shape
     (a, exact_a), (b, exact_b) = numbers(type_, m, k), numbers(type_, k, n)
     c, exact_c = numbers(sum_, m, n)

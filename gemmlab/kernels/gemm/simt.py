@@ -154,7 +154,7 @@ def copy_async(
 ) -> None:
     """One cp.async of 4 or 16 bytes. A guarded one writes zeros if not `inside`.
 
-    Copies of 16 bytes may go around L1.
+    Copies of 16 bytes may bypass L1.
     """
     size, element = cute.size(source), source.element_type
     mode = cute.nvgpu.LoadCacheMode.GLOBAL if around_l1 else cute.nvgpu.LoadCacheMode.ALWAYS

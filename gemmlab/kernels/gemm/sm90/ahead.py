@@ -1,4 +1,4 @@
-"""What a warpgroup of `direct` does with the chunks behind the one that tensor cores compute."""
+"""What a warpgroup of `direct` prepares while tensor cores compute a chunk: the next ones."""
 
 from typing import NamedTuple
 
@@ -67,7 +67,7 @@ def tile_of_b(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Point
 
 @cute.jit
 def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tensor:
-    """The thread's elements of B two chunks behind `stage`, if `loads_early`.
+    """The thread's elements of B two chunks after `stage`, if `loads_early`.
 
     wgmma take most of what shared memory can deliver: loads that begin before them take less time.
     """
@@ -100,9 +100,9 @@ def prepare_next(
     begins: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """What a warpgroup does while tensor cores compute a chunk, with the chunks behind it.
+    """Prepare the next chunks while tensor cores compute one, and add up that one.
 
-    elements: of B, two chunks ahead, if `loads_early`. left: the number of chunks behind.
+    elements: of B, two chunks ahead, if `loads_early`. left: the number of chunks to come.
     following: the next one, as in `condemn_if_small`. places: stage and buffer of the chunk that is
     computed. begins: whether it is an item's first.
     """

@@ -23,7 +23,8 @@ Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 of k, it doe
 wgmma takes A's parts from registers, which halves the traffic of shared memory. B's parts are for
 all warps: they go to shared memory, K-major, in a ring of buffers, two chunks ahead. So turns are
 the only barriers: whoever has its turn knows that the other has stored the parts of this chunk. All
-other data stay within a warp, which copies what it splits. A fence orders the stores of parts
+other data stay within a warp, which copies what it splits. Tiles of 64 × 64 load staged elements
+before wgmma start (`loads_early`). A fence orders the stores of parts
 before wgmma, which reads through the async proxy.
 
 A block computes one tile after the other (`items`). The last chunks of a tile and the first ones of

@@ -185,7 +185,7 @@ def copy_next(
 
 
 def goes_around_l1(which: int, config: Any) -> bool:
-    """Whether copies of four elements do. A K-major B gains from L1, where blocks share it."""
+    """Whether 16-byte copies bypass L1. Blocks of a multiprocessor share a K-major B there."""
     return which == 0 or not is_k_major(which, config)
 
 
