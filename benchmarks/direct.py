@@ -2,7 +2,7 @@
 
 `routes` are those of `tf32x3`, `fma` those of multiply-adds.
 
-    python -m benchmarks direct benchmarks/h100/direct.json
+    python -m benchmarks direct benchmarks/h200/direct.json
 
 Also SGEMM, `fp16x3` and `tf32x3` at shapes drawn at random, most of whose rows are not aligned.
 `scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to the record. Times are of CUDA graphs

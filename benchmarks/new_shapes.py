@@ -1,6 +1,6 @@
 """What products of new shapes cost the host; needs PyTorch. Half a minute of GPU time.
 
-    python -m benchmarks new-shapes benchmarks/h100/new-shapes.json
+    python -m benchmarks new-shapes benchmarks/h200/new-shapes.json
 
 There are two cases:
 

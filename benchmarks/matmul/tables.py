@@ -8,8 +8,8 @@ from statistics import geometric_mean, median
 from benchmarks.record import Row
 from gemmlab.report.markdown import table
 
-# Of an H100, rounded: a launch, copies, and float16 products at the clock that power permits.
-LAUNCH_S, BYTES_PER_S, FLOPS = 2.2e-6, 3.0e12, 660e12
+# Of an H200, rounded: a launch, copies, and float16 products at the clock that power permits.
+LAUNCH_S, BYTES_PER_S, FLOPS = 2.2e-6, 4.1e12, 660e12
 
 
 def summary(record: Row) -> dict[str, str]:

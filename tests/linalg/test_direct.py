@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from gemmlab.linalg.planning.tiers import (
     choose,
     direct_time,
 )
+from gemmlab.linalg.runtime.kernels import artifact
 from gemmlab.linalg.shapes import Stack
 from gemmlab.problems.rounding import sum_bound_u
 
@@ -130,6 +132,30 @@ def test_every_layout(tile: DirectConfig, transposed: tuple[bool, bool], swapped
         a, b = families.FAMILIES["normal"](np.random.default_rng(m), m, n, k)
         found = run(a[None], b, tile=tile, transposed=transposed, swapped=swapped)
         check(found[0], a, b, 4)
+
+
+@pytest.mark.parametrize(
+    ("tile", "shared"),
+    [
+        (replace(SHALLOW[0], a_major="mn", b_major="k"), True),
+        (replace(TWO_GROUPS, a_major="mn", b_major="mn"), False),
+    ],
+)
+@pytest.mark.slow
+def test_the_next_kernel_starts_late_where_blocks_share_a_multiprocessor(
+    tile: DirectConfig, shared: bool
+) -> None:
+    """Behind the last wgmma, else before the kernel waits for the previous one."""
+    ptx = artifact(("multiply", tile, (tile.threads, 1, 1), SM90)).ptx
+    [starts] = positions(ptx, "griddepcontrol.launch_dependents")
+    [waits] = positions(ptx, "griddepcontrol.wait")
+    products = positions(ptx, "wgmma.mma_async")
+    assert waits < products[0]
+    assert starts > products[-1] if shared else starts < waits
+
+
+def positions(text: str, word: str) -> list[int]:
+    return [found.start() for found in re.finditer(re.escape(word), text)]
 
 
 @pytest.mark.parametrize("splits", [*direct.SPLITS, SLICES])

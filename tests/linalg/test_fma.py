@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import fma, program
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import FMA, Case, Choice, choose, fma_time
+from gemmlab.linalg.runtime.kernels import artifact
 from gemmlab.linalg.shapes import Stack
 from gemmlab.problems.rounding import sum_bound_u
 
@@ -81,6 +83,14 @@ def check(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     error = np.abs(c - exact)
     assert np.isfinite(c).all()
     assert (error <= sum_bound_u(a.shape[-1]) * U * size).all()
+
+
+@pytest.mark.slow
+def test_the_next_kernel_starts_when_the_previous_one_has_finished() -> None:
+    """Not before, as its blocks would share multiprocessors with those of this kernel unevenly."""
+    ptx = artifact(("multiply_fma", SMALL.config, (SMALL.config.threads, 1, 1), SM90)).ptx
+    words = re.findall(r"griddepcontrol\.\w+", ptx)
+    assert words == ["griddepcontrol.wait", "griddepcontrol.launch_dependents"]
 
 
 @pytest.mark.parametrize("way", ["nn", "nt", "tn", "tt"])

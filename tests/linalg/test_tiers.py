@@ -59,7 +59,7 @@ def test_no_route_is_faster_than_the_bound() -> None:
                 times = direct.seconds_of(m, n, k, batch, k_major, arch, sms)
                 time = max(min(times), direct.moving(m, n, k, batch, arch))
                 ratios.append(direct.bound(m, n, k, batch, arch, sms) / time)
-    assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.9
+    assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.8
 
 
 def test_factors_with_lines_that_are_not_aligned_cost_time() -> None:
@@ -91,6 +91,19 @@ def test_sgemm_is_as_slow_as_measured(
     m, n, k, batch, way = shape
     case = replace(HOPPER, m=m, n=n, k=k, batch=batch, k_major=(way[0] == "n", way[1] == "t"))
     assert 0.6 < sgemm_time(case) * 1e6 / measured_us < 1.5
+
+
+@pytest.mark.parametrize("length", [64, 300, 4096, 20000])
+@pytest.mark.parametrize("k", [64, 777, 4096, 20000])
+@pytest.mark.parametrize("k_major", [(True, True), (True, False), (False, False)])
+def test_products_with_a_vector_run_in_cublas(
+    length: int, k: int, k_major: tuple[bool, bool]
+) -> None:
+    """In one that multiplies a matrix by a vector as fast as memory delivers the matrix."""
+    for m, n in ((1, length), (length, 1)):
+        for batch in (1, 64):
+            case = replace(HOPPER, m=m, n=n, k=k, batch=batch, k_major=k_major)
+            assert choose(None, case).tier == "ieee", str(case)
 
 
 @pytest.mark.parametrize("columns", [10, 11, 16])
@@ -174,7 +187,7 @@ def test_fewer_doubtful_elements_are_tolerated_where_reading_them_takes_longer(
     assert job.most_doubtful == size**2 // share
 
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "h100"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "h200"
 
 
 def case_of(row: dict[str, Any]) -> Case:

@@ -101,6 +101,7 @@ class Architecture:
     # take, and how many more if any lines are unaligned; bytes per second, also for narrow products
     # whose larger factor is K-major; seconds per step along k, the share by which it is longer for
     # unaligned lines, and the most steps that one block takes of a product that is not in a stack.
+    # Products with a vector: start in seconds, bytes per second.
     sgemm_start: float
     sgemm_grain: int
     sgemm_tile: float
@@ -115,3 +116,5 @@ class Architecture:
     sgemm_step: float
     sgemm_unaligned: float
     sgemm_deep: int
+    sgemm_vector_start: float
+    sgemm_vector_bytes: float

@@ -45,4 +45,5 @@ SM80 = replace(
     sgemm_rate=18.8e12,
     sgemm_bytes=1.6e12,
     sgemm_narrow_bytes=1.6e12,
+    sgemm_vector_bytes=1.6e12,
 )

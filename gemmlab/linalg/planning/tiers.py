@@ -341,21 +341,22 @@ def _unaligned(case: Case) -> tuple[Any, Any, Any]:
 def sgemm_time(case: Case) -> float:
     """Predicted seconds of float32 multiply-adds, at least the time to move the matrices."""
     arch = case.arch or DEFAULT
-    rows, columns = case.m, case.n
-    if rows > 1 and columns > 1:  # else cuBLAS multiplies a matrix by a vector
-        rows, columns = (
-            most(ceil_div(x, arch.sgemm_grain) * arch.sgemm_grain, arch.sgemm_tile)
-            for x in (rows, columns)
-        )
+    rows, columns, rate = case.m, case.n, arch.sgemm_bytes
+    size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
+    if not (rows > 1 and columns > 1):  # cuBLAS multiplies a matrix by a vector
+        seconds: float = arch.sgemm_vector_start + size / arch.sgemm_vector_bytes
+        return seconds
+    rows, columns = (
+        most(ceil_div(x, arch.sgemm_grain) * arch.sgemm_grain, arch.sgemm_tile)
+        for x in (rows, columns)
+    )
     unaligned = sum(_unaligned(case)) / 3
     depth = case.k + arch.sgemm_ends + arch.sgemm_unaligned_ends * unaligned
     work = 2 * rows * columns * depth * case.batch
-    rate = arch.sgemm_bytes
     # m and n are not compared: formulas of one path hold for all shapes with the same answers.
     for narrow, large_is_k_major in zip((case.n, case.m), case.k_major, strict=True):
-        if large_is_k_major and 1 < narrow <= _NARROW:
+        if large_is_k_major and narrow <= _NARROW:
             rate = arch.sgemm_narrow_bytes
-    size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
     # Small products fill few multiprocessors, and wait for each step along k unless it is divided,
     # as it is in no stack.
     idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
@@ -365,7 +366,7 @@ def sgemm_time(case: Case) -> float:
         steps = case.k
     step = arch.sgemm_step * (1 + arch.sgemm_unaligned * unaligned)
     computed = most(work / arch.sgemm_rate + idle, steps * step)
-    seconds: float = arch.sgemm_start + most(size / rate, computed)
+    seconds = arch.sgemm_start + most(size / rate, computed)
     return seconds
 
 

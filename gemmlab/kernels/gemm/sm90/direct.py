@@ -68,7 +68,7 @@ from gemmlab.kernels.gemm.sm90.items import (
     target_of,
 )
 from gemmlab.kernels.gemm.sm90.pack import magnitude
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.rescue import compute_tile, condemn, condemn_if_small
 from gemmlab.kernels.gemm.sm90.scheduling import pass_turn, wait_for_turn
 from gemmlab.kernels.gemm.sm90.shares import store_sums, store_together
@@ -172,7 +172,9 @@ def multiply_items(
     count = cute.ceil_div(items.end - items.first, items.step)
     total = count * each
     cursor = cursor_of(items, work.shares, config)
-    pdl_wait()
+    if cutlass.const_expr(not config.shares_multiprocessor):
+        let_next_start()
+    wait_for_previous()
     for i in cutlass.range(config.stages, unroll=1):
         copy_next(cursor, items, work.shares, work.staged + i * config.stage_words, config)
     cute.arch.cp_async_wait_group(config.stages - 1)
@@ -219,6 +221,8 @@ def multiply_items(
     if group == 0 and cutlass.const_expr(config.groups > 1):
         wait_for_turn(group)  # completes the phase that the other warpgroup's last pass began
     cute.arch.cp_async_wait_group(0)
+    if cutlass.const_expr(config.shares_multiprocessor):
+        let_next_start()
     return count
 
 

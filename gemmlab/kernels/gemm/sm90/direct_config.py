@@ -74,6 +74,11 @@ class DirectConfig:
         return self.groups == 1 and self.jobs == self.warps
 
     @property
+    def shares_multiprocessor(self) -> bool:
+        """Whether several blocks run on a multiprocessor at the same time."""
+        return self.min_blocks > 1
+
+    @property
     def least_k(self) -> int:
         return LEAST_K[self.products, self.chain]
 

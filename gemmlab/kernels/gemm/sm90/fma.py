@@ -29,7 +29,7 @@ from cutlass import Boolean, Float32, Int32, Int64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, PADDING, UNIT
-from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.shares import finish_four, load_remote_four, matrices
 from gemmlab.kernels.signature import signatures
 
@@ -360,7 +360,8 @@ def kernel(
     own = simt.warp_place(thread, config)
     sums = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
     sums.fill(0.0)
-    pdl_wait()
+    wait_for_previous()
+    let_next_start()  # not before, as many blocks fit on a multiprocessor
     multiply(sums, tiles, shares, depth, own, config)
     cute.arch.sync_threads()
     tile = cute.make_tensor(floats, cute.make_layout((BM, BN), stride=(BN + PADDING, 1)))

@@ -1,4 +1,11 @@
-"""Programmatic dependent launch (PDL): a kernel starts while the previous one still runs."""
+"""Programmatic dependent launch (PDL): a kernel starts while the previous one still runs.
+
+When a kernel lets the next one start, blocks of the next one take whatever room multiprocessors
+have left, and keep it while they wait. If several blocks fit on a multiprocessor, they then end up
+distributed unevenly, and the fullest multiprocessor determines the time. So such kernels let the
+next one start late: 16 × 4096 × 4096 takes 31 instead of 42 µs in a CUDA graph of products on an
+H200. The earlier the next one may start, the less of its launch is visible: up to 1 µs.
+"""
 
 from cutlass import Int32, cute
 from cutlass.base_dsl import Arch
