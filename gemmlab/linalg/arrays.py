@@ -1,4 +1,4 @@
-"""What is asked of a library of arrays on GPUs: descriptions of arrays, and memory."""
+"""What a library of arrays on GPUs must provide: descriptions of arrays, and memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Framework(Protocol):
     def describer(self, a: Any, b: Any) -> Describer | None:
         """Return a fast function that describes two arrays like these, or None.
 
-        They may differ from a and b in sizes, strides and addresses alone; else it returns None.
+        The two may differ from a and b in sizes, strides and addresses alone; else it returns None.
         """
 
     def is_on_host(self, array: Any) -> bool: ...

@@ -24,7 +24,7 @@ from gemmlab.linalg.runtime.products import Run
 from gemmlab.linalg.runtime.workspaces import PER_THREAD
 
 _MOST_PRODUCTS = 256  # planned products that are kept
-_MOST_SEEN = 4096  # forms of operands of which is known that they ran once
+_MOST_SEEN = 4096  # forms of operands that are known to have run once
 _CONSTANT = (type(None), int, float, np.floating)  # types of immutable scalars
 
 
@@ -64,13 +64,13 @@ class PlannedProduct:
                 self._prepare(scalars, packed)
         self.saved_s = self._choice.saved_s
         self._needs_no_copy = self._run is not None and not (layout.copies or layout.through_copy)
-        # Whether c is read where it is; else it is copied to the result first.
+        # Whether c is read in place; else it is copied to the result first.
         self._adds = layout.d is not None and self._choice.tier != "ieee"
 
     def check_faster(self, described: Operands) -> None:
         """Raise NotFaster if only products faster than in `ieee` are wanted, and this one is not.
 
-        It comes before cuBLAS is loaded, which a program that wants no other need not have.
+        This precedes loading cuBLAS, which a program that wants no other products need not have.
         """
         if not described.only_faster:
             return
@@ -229,7 +229,7 @@ def _serials(described: Operands) -> tuple[int, ...]:
 def compute(described: Operands, alpha: Any, beta: Any) -> Any:
     """Enqueue a product. Returns `out`, or a new array of the library of a.
 
-    What makes later calls faster is prepared when operands of the same forms come back.
+    What makes later calls faster is prepared when operands of the same forms recur.
     """
     stream, place = place_of(described)
     first_form = first_calls.form_of(described)
@@ -333,7 +333,7 @@ class BoundProduct:
 
 
 _planned: dict[Any, PlannedProduct] = {}
-_seen: dict[int, None] = {}  # hashes of what `form_of` tells apart
+_seen: dict[int, None] = {}  # hashes of what `form_of` distinguishes
 _keeping = threading.Lock()
 
 
@@ -345,7 +345,7 @@ def _keep(key: Any, planned: PlannedProduct) -> None:
 
 
 def _was_seen(form: int) -> bool:
-    """Whether a form, given its hash, was asked for before."""
+    """Whether a form, given its hash, has occurred before."""
     if form in _seen:
         return True
     with _keeping:

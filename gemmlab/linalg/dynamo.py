@@ -27,7 +27,7 @@ REASON = "gemmlab's products are not traced; they run as they are, between compi
 
 ready = False  # PyTorch is imported, and the next two functions are replaced by its own
 # Traced code must not look into `sys.modules`: Dynamo would iterate over it, and other threads may
-# import something meanwhile.
+# import modules meanwhile.
 _torch: Any = None
 
 

@@ -31,7 +31,7 @@ def product(
     precision: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """`matmul` of operands that nothing traces or differentiates."""
+    """`matmul` of operands that are neither traced nor differentiated."""
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)
     if result is None:
         result = similar(a, b, c, out, alpha, beta, precision, stream)
@@ -49,7 +49,7 @@ def faster(
     alpha: float | None = None,
     beta: float | None = None,
 ) -> tuple[Any, float]:
-    """`product` on GPUs that is predicted to be faster than in `ieee`, and the seconds it saves.
+    """Compute a GPU product predicted to be faster than in `ieee`; return it and the seconds saved.
 
     Raises NotFaster otherwise, and then nothing has been written.
     """
@@ -72,7 +72,7 @@ def similar(
     stream: Any = None,
     only_faster: bool = False,
 ) -> Any:
-    """Compute a product that differs from a recent one in sizes alone; None if none is like it."""
+    """Compute a product that differs from a recent one in sizes alone; None if there is none."""
     if not (c is out is alpha is beta is precision is stream is None):
         return None
     described = recent.described(a, b)
@@ -135,7 +135,7 @@ def bind(
 
 @cache
 def _on_gpus() -> tuple[ModuleType, ModuleType]:
-    """Import what imports the driver's bindings; an `import` in each call would cost 1 µs."""
+    """Import modules that import the driver's bindings; an `import` per call would cost 1 µs."""
     from gemmlab.linalg import calls, gpu_operands
 
     return calls, gpu_operands

@@ -1,6 +1,6 @@
 """The first product of a form: launched by formulas, from the shapes and strides of its operands.
 
-It makes no object that lasts. A product whose operands have the same forms again is planned for
+It makes no lasting objects. If operands of the same forms recur, their product is planned for
 further calls (calls.py).
 """
 
@@ -121,8 +121,8 @@ class Paths:
     """
 
     def __init__(self, count: int) -> None:
-        """count: of the function's arguments."""
-        self.each: list[Path] = []  # also of products that have none
+        """count: the number of the function's arguments."""
+        self.each: list[Path] = []  # also paths of products that have no function
         self.traces = Traces([f"x{i}" for i in range(count)])
 
 
@@ -156,13 +156,13 @@ class FirstCall:
         saved_s: float,
         planned: Callable[[], ProductPlan],
     ) -> None:
-        """space: of the stream; None for `ieee`, which counts nothing."""
+        """space: the stream's workspace; None for `ieee`, which counts nothing."""
         self._space, self._report, self._planned = space, report, planned
         self.saved_s = saved_s
 
     @cached_property
     def plan(self) -> ProductPlan:
-        """The plan, made on first access, as for any other product."""
+        """The plan, made on first access, as of any other product."""
         planned = self._planned()
         if planned.counts() is None:  # as of each product like it
             return planned
@@ -261,11 +261,11 @@ def learn(described: Operands, form: Form) -> None:
         return
     with _learning:
         found = _paths.get(key)
-        if found is None:  # a program may have only one product of its like
+        if found is None:  # a program may have only one product of this sort
             _paths[key] = Paths(len(numbers))
         elif len(found.each) < _MOST:
             if found.traces.function(*numbers) is not None:
-                return  # its kernels had not been loaded, or no formulas of theirs fitted
+                return  # its kernels were not loaded, or none of their formulas applied
             scalars, precision = described.scalars, described.precision
             with suppress(NotTraceable):
                 Path(found, descriptors, scalars, precision, gpus.gpu(a.device))

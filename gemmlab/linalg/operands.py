@@ -78,7 +78,7 @@ class Layout:
     operands behind them. They are swapped if C is column-major, because Cᵀ = Bᵀ·Aᵀ is computed
     then. `copies` has the shapes of contiguous copies to make first. If `through_copy`, the result
     is computed in new memory and copied to `out`. `d` is c in the shape and order of `c`, the
-    result, if it can be added from where it is.
+    result, if it can be read in place.
     """
 
     left: Operand
@@ -283,7 +283,7 @@ def _factor(name: str, array: ArrayDescriptor, sizes: Sizes, copies: dict[str, S
 
 
 def _added(arrays: dict[str, ArrayDescriptor], sizes: Sizes) -> Stack | None:
-    """Return c, broadcast to the result, as matrices that are added from where they are.
+    """Return c, broadcast to the result, as matrices that are read in place.
 
     None if the matrices are not equally spaced, or if c may be `out`: the caller then
     copies another c there first.

@@ -47,8 +47,8 @@ class PackedMatrix:
         arrives: bool = False,
     ) -> None:
         """memory: an array of `layout_of` bytes, aligned to 128, for the parts, of which the first
-        `STATUS_BYTES` are zero; None makes it. arrives: whether another GPU packs it, and the parts
-        are copied to `memory`, whatever it holds."""
+        `STATUS_BYTES` are zero; None makes it. arrives: whether another GPU packs it and the parts
+        are copied to `memory`, which may hold anything."""
         self.side, self.precision, self.framework = side, choice.tier, framework
         self.serial = next(_serials)  # key in planned products; Python reuses ids
         row = side == "left"

@@ -1,9 +1,9 @@
 """The short path of `matmul`: repeat a recent product of this thread.
 
-Most programs repeatedly multiply arrays of a few forms. A `Repeat` matches each operand against
-the form of an earlier one; if all match, the earlier checks and plan still apply. All other
-products take the long path, `entry.compute`. Of it, arrays that differ from earlier ones in sizes
-alone skip the description (`described`).
+Most programs repeatedly multiply arrays of a few forms. A `Repeat` matches each operand against the
+form of an earlier one; if all match, the earlier checks and plan still apply. All other products
+take the long path, `entry.compute`. There, arrays that differ from earlier ones in sizes alone skip
+the description (`described`).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def rung(
     choices: Mapping[str, tuple[int, ...]],
     arch: str | None = None,
 ) -> Rung:
-    """The rung of a kernel's file, by whose name it goes."""
+    """The rung of a kernel's file, whose name it has."""
     return Rung(
         name=module.__name__.rpartition(".")[2].replace("_", "-"),
         problem="gemm",

@@ -1,10 +1,10 @@
 """Run the float32 products of a PyTorch program on `gemmlab.matmul`.
 
-`enable()` replaces the CUDA kernels of ten PyTorch operators: mm, addmm, bmm and baddbmm, each
-with and without `out`, addmm_ and baddbmm_. All matrix products of PyTorch call one of them:
-`matmul`, `@`, `einsum`, `linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their
-backward passes, and the code that `torch.compile` generates. Convolutions are cuDNN's; by PyTorch's
-default they run in TF32, also where they are products (1×1).
+`enable()` replaces the CUDA kernels of ten PyTorch operators: mm, addmm, bmm and baddbmm, each with
+and without `out`, addmm_ and baddbmm_. All matrix products of PyTorch call one of them: `matmul`,
+`@`, `einsum`, `linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their backward
+passes, and the code that `torch.compile` generates. Convolutions stay with cuDNN; by PyTorch's
+default they run in TF32, even those that are products (1×1).
 
 Modes are no alternative. A `TorchFunctionMode` intercepts only calls from Python, so it misses
 backward passes and products inside PyTorch's own functions. A `TorchDispatchMode` adds a Python
@@ -201,7 +201,7 @@ def _form(a: Tensor, b: Tensor) -> tuple[Any, ...]:
 def _obstacle(args: tuple[Tensor, ...], options: dict[str, Any]) -> str | None:
     """Return why gemmlab cannot compute a product, or None.
 
-    What PyTorch's own kernel refuses, too, is found by gemmlab's checks, unless it broadcasts.
+    What PyTorch's own kernel also refuses is left to gemmlab's checks, unless it broadcasts.
     """
     a, b = args[-2:]
     if b.dtype is not _FLOAT32:

@@ -1,4 +1,4 @@
-"""What planning needs to know of a GPU architecture."""
+"""What planning needs to know about a GPU architecture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DirectTile:
 
     at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next.
     busy: how long a block's chunk keeps the multiprocessor from other blocks' chunks. ends: before
-    and behind the chunks of a block. between: two tiles of a block.
+    and after the chunks of a block. between: from one tile of a block to the next.
     """
 
     config: DirectConfig
@@ -31,9 +31,9 @@ class DirectTile:
 class FmaTile:
     """A tile of a kernel that multiplies in float32, and seconds.
 
-    at_once: blocks that share a multiprocessor. busy: how long 4 of k of a block keep the
-    multiprocessor from other blocks; between: what comes before and behind them. latency: from one
-    chunk of k of a block to the next, if nothing keeps it; ends: before and behind all.
+    at_once: blocks that share a multiprocessor. busy: how long 4 values of k of a block keep the
+    multiprocessor from other blocks; between: the time before and after them. latency: from one
+    chunk of k of a block to the next, if nothing delays it; ends: before and after all chunks.
     """
 
     config: FmaConfig
@@ -77,7 +77,7 @@ class Architecture:
     direct_bytes: float
     direct_fill: float
     direct_stream: float
-    # The share by which a product takes longer for each matrix with lines of other than 16 bytes.
+    # The share by which a product takes longer for each matrix with lines not aligned to 16 bytes.
     direct_unaligned: float
     # Of float32 multiply-adds: a launch, to add another block of a cluster, and bytes per second.
     fma_start: float
@@ -96,8 +96,8 @@ class Architecture:
     pack_mn_major_rate: float
     store_rate: float
     # SGEMM: start in seconds; rows and columns are computed in multiples of the grain, and at least
-    # so many; operations per second of large products; what others lose, as operations, and at most
-    # as a share of their own, and how much of that stacks lose; steps of k that the ends of a tile
+    # so many; operations per second of large products; what others lose, as operations, at most as
+    # a share of their own, and how much of that stacks lose; steps of k that the ends of a tile
     # take, and how many more if any lines are unaligned; bytes per second, also for narrow products
     # whose larger factor is K-major; seconds per step along k, the share by which it is longer for
     # unaligned lines, and the most steps that one block takes of a product that is not in a stack.

@@ -1,6 +1,6 @@
-"""Ampere GPUs of compute capability 8.0: A100. Its other GPUs do half as much in float16.
+"""Ampere GPUs of compute capability 8.0: A100. Other Ampere GPUs have half the float16 rate.
 
-No A100 was at hand. The kernels were run on the emulator and, compiled for `sm_80`, on an H200;
+No A100 was available. The kernels were run on the emulator and, compiled for `sm_80`, on an H200;
 times are predicted from data sheets, and from shares of peak that the same kernels reach there.
 """
 

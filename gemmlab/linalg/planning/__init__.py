@@ -1,1 +1,1 @@
-"""Tiers, tiles and launches of a product, and where its memory is. Arithmetic alone, no GPU."""
+"""Tiers, tiles, launches and memory of a product. Arithmetic alone, no GPU."""

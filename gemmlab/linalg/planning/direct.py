@@ -20,7 +20,7 @@ from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.shapes import Operand
 
-SPLITS = (1, 2, 4)  # blocks of a cluster that share k; of more, too few fit at once
+SPLITS = (1, 2, 4)  # blocks of a cluster that share k; too few larger clusters fit at once
 SLICES = 0  # instead: slices of k, if it is deep enough
 _LEAST_CHUNKS = 4  # of a slice
 _ADDED = 32  # fours of C per block of `add_slices`
@@ -45,7 +45,7 @@ class Factors(NamedTuple):
 
 
 def tiles(arch: Architecture, k: Any) -> tuple[DirectTile, ...]:
-    """Those of the fewest products that are accurate at that depth."""
+    """The tiles with the fewest products that are accurate at that depth."""
     return _tiles(arch, _limit(arch, k))
 
 
@@ -93,7 +93,7 @@ def tiles_of(m: Any, n: Any, batch: Any, route: Route) -> Any:
 
 
 def slices_of(tiles: Any, k: Any, route: Route, sms: int) -> Any:
-    """The slices of k with which all blocks run at once."""
+    """The number of slices of k with which all blocks run at once."""
     tile = route.tile
     return most(1, least(sms * tile.at_once // tiles, k // (CHUNK * _LEAST_CHUNKS)))
 
@@ -145,13 +145,13 @@ def least_seconds(
     arch: Architecture,
     sms: int,
 ) -> tuple[Any, Any]:
-    """The index in `routes` of the fastest, as predicted, and its seconds."""
+    """The index in `routes` of the one predicted to be fastest, and its seconds."""
     index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
     return index, most(best, moving(m, n, k, batch, arch))
 
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
-    """Seconds that every route takes, as predicted: as if tiles divided the work without a rest."""
+    """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
     fastest, end = _fastest(arch, _limit(arch, k))
     computed = m * n * k * batch * (fastest / sms) + end
     return most(computed, moving(m, n, k, batch, arch))
@@ -159,7 +159,7 @@ def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> A
 
 @cache
 def _fastest(arch: Architecture, limit: int) -> tuple[float, float]:
-    """The least seconds of a multiprocessor per multiply-add, and those after its last chunk."""
+    """The least seconds of a multiprocessor per multiply-add, and after its last chunk."""
     each = (
         max(tile.busy, tile.latency / tile.at_once)
         / (tile.config.block_m * tile.config.block_n * CHUNK)

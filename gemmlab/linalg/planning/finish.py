@@ -16,7 +16,7 @@ from gemmlab.linalg.shapes import Operand
 
 
 def _index(arch: Architecture, k: Any) -> int:
-    """Of the first configuration in `arch.finish` that is accurate at that depth."""
+    """The index of the first configuration in `arch.finish` that is accurate at that depth."""
     return next(i for i, config in enumerate(arch.finish) if k >= config.least_k)
 
 
@@ -37,8 +37,9 @@ def finish(
 ) -> PlannedLaunch:
     """Return the launch.
 
-    repair: what would only repair C. least_risk: with how many elements at risk C is computed
-    again; its limit of doubtful elements is that of `repair`. added: D, if it is not C.
+    repair: the launch that would only repair C; the limit of doubtful elements is the same.
+    least_risk: the number of elements at risk from which on C is computed again. added: D, if it is
+    not C.
     """
     k_major, arch, args = (left.k_major, right.k_major), repair.arch, dict(repair.args)
     config = _config(arch, _index(arch, product.k), *k_major)

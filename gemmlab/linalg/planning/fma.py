@@ -19,7 +19,7 @@ from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.plan import Added, Product
 
-SPLITS = (1, 4, 8)  # blocks of a cluster that share k: two are seldom best, more need not fit
+SPLITS = (1, 4, 8)  # blocks of a cluster that share k: two are seldom best, more may not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ def seconds_of(
 ) -> list[Any]:
     """Predicted seconds of each of `routes`.
 
-    Either multiprocessors are busy all the time: a block keeps one from the others for the time
-    `busy` per `UNIT` of k, and for `between`. Or blocks wait: each takes the time `latency` for a
-    chunk of k, and `ends`.
+    Either multiprocessors are busy all the time: a block occupies one for the time `busy` per
+    `UNIT` values of k, and for `between`. Or blocks wait: each takes the time `latency` for a chunk
+    of k, and `ends`.
     """
     seconds = []
     for route in _routes(arch):
@@ -80,13 +80,13 @@ def least_seconds(
     arch: Architecture,
     sms: int,
 ) -> tuple[Any, Any]:
-    """The index in `routes` of the fastest, as predicted, and its seconds."""
+    """The index in `routes` of the one predicted to be fastest, and its seconds."""
     index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
     return index, arch.fma_start + most(best, moving(m, n, k, batch, arch))
 
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
-    """Seconds that every route takes, as predicted: as if tiles divided the work without a rest."""
+    """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
     computed = m * n * k * batch * (_fastest(arch) / sms)
     return arch.fma_start + most(computed, moving(m, n, k, batch, arch))
 

@@ -1,9 +1,10 @@
 """Plans as formulas: a plan is computed once with symbols, then for each shape as plain arithmetic.
 
 Products of one kind take the same path through the planner, and differ in numbers alone. `trace`
-runs the planner with symbols in their place. It records each operation as a line of Python, and
-each comparison as a condition under which the lines apply. The lines become a function. Traces of
-several products become one function, which takes another way where a comparison ends otherwise.
+runs the planner with symbols in place of the numbers. It records each operation as a line of
+Python, and each comparison as a condition under which the lines apply. The lines become a function.
+Traces of several products become one function, which branches where a comparison has different
+outcomes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Recorder:
         self.lines: list[str] = []
         self._known: dict[str, Symbol] = {}
         self._decided: dict[str, bool] = {}
-        self._negated: dict[str, Symbol] = {}  # what a symbol is the negative of, by its name
+        self._negated: dict[str, Symbol] = {}  # the symbol that a symbol negates, by its name
 
     def computed(self, expression: str, value: float) -> Symbol:
         """Return the symbol for an expression; the function computes each one once."""
@@ -135,10 +136,10 @@ def trace(
 ) -> Any:
     """Return a function of numbers that computes what `plan` does.
 
-    `plan` takes a symbol for each name, and if there is a `place`, a function like it: it takes
-    numbers, and returns as many numbers as `place` does. So does the function. The result is nested
-    tuples of numbers. Where a comparison has another outcome than for `values`, the function
-    returns None. Raises NotTraceable.
+    `plan` takes a symbol for each name and, if there is a `place`, a function like it, which takes
+    numbers and returns as many numbers as `place` does. The returned function takes the same. The
+    result is nested tuples of numbers. Where a comparison has another outcome than for `values`,
+    the function returns None. Raises NotTraceable.
     """
     lines = _traced(names, values, plan, place)
     return _compiled(names if place is None else [*names, "place"], [lines])
@@ -162,7 +163,7 @@ class Traces:
 
 
 class Formulas:
-    """A function of numbers, computed by formulas: one for each way its comparisons may end."""
+    """A function of numbers, computed by formulas: one for each outcome of its comparisons."""
 
     def __init__(self, names: Sequence[str], function: Callable[..., Any]) -> None:
         self._traces, self._function, self._calls = Traces(names), function, 0
@@ -204,7 +205,7 @@ def _compiled(names: Sequence[str], traces: Sequence[Sequence[str]]) -> Callable
 
 
 class _Branch(NamedTuple):
-    """The lines where a condition holds; where it does not, the lines behind it apply."""
+    """The lines where a condition holds; where it does not, the lines after it apply."""
 
     condition: str
     lines: list[_Line]
@@ -248,9 +249,9 @@ def _needed(lines: Sequence[_Line]) -> tuple[list[_Line], set[str]]:
 
 
 def _sooner(lines: Sequence[_Line]) -> list[_Line]:
-    """The lines; up to a branch, those come first under which a function does not apply.
+    """The lines; up to each branch, those come first that decide whether the function applies.
 
-    A function that does not apply ends soon then.
+    A function that does not apply then returns early.
     """
     found, rest = list[_Line](), [*lines]
     while rest:
@@ -284,7 +285,7 @@ def _before_calls(lines: Sequence[str]) -> list[str]:
 
 
 def _joined(lines: Sequence[_Line]) -> list[_Line]:
-    """The lines, with each expression that is used once in the place where it is used."""
+    """The lines, with each expression that is used only once moved to where it is used."""
     uses, texts = Counter(_uses(lines)), dict[str, str]()
 
     def joined(text: str) -> str:
@@ -330,7 +331,7 @@ _LONGEST = 200  # characters of such an expression: Python limits how deep brack
 
 
 def least(x: Any, y: Any) -> Any:
-    """The smaller of two numbers; of symbols, without a comparison that divides kinds."""
+    """The smaller of two numbers; for symbols, without a comparison that would separate kinds."""
     return _chosen("<", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else min(x, y)
 
 

@@ -1,7 +1,7 @@
 """Kinds of products, whose launches differ in numbers alone; they are planned by formulas.
 
-A kind is made when it comes again: a product that is planned in general takes the host several
-times as long as one by formulas, and making a kind takes as long as planning tens of products.
+A kind is made when it recurs: planning a product in general takes the host several times as long as
+by formulas, and making a kind takes as long as planning tens of products.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _MAP = 6  # numbers of a tensor map, of type u64
 
 
 class Slots:
-    """Where the launches of a product find their numbers. What several of them take is there once.
+    """Where the launches of a product find their numbers. Shared numbers are stored once.
 
     Numbers that differ between products of a kind come first: `types` are theirs. Then come
     `constants`, each with its type. `args` has the index of each argument of each launch, `maps`
@@ -207,7 +207,7 @@ def find(key: tuple[Any, ...], tiles: Iterable[object]) -> list[Kind] | None:
 
 
 def of(job: Job, sms: int) -> list[Kind] | None:
-    """Return the kinds that the product may be of; None for the first product of their like."""
+    """Return the kinds that the product may be of; None for the first product of this sort."""
     key, tiles = key_of(job, sms), job.tiles(sms)
     found = find(key, tiles)
     if found is None:

@@ -1,4 +1,4 @@
-"""A packed operand: its layout in memory, and how a launch gets at it.
+"""A packed operand: its layout in memory, and how a launch accesses it.
 
 That is by tensor maps, or by pointers on architectures that have none.
 """
@@ -115,7 +115,7 @@ def operands(
     first: int,
     depth: int,
 ) -> tuple[tuple[Map, ...], dict[str, Value]]:
-    """How a launch gets at its segment of the operands: by tensor maps, or by pointers."""
+    """How a launch accesses its segment of the operands: by tensor maps, or by pointers."""
     (a, b), (at_a, at_b) = packed, addresses
     if a.arch.clusters:
         return (

@@ -36,8 +36,8 @@ from gemmlab.linalg.shapes import Operand
 
 STATUS_BYTES = 24  # of three 64-bit counts: `kernels.gemm.sm90.pack`
 # Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
-# elements of the running product and of the last one. Behind them, the statuses of the operands
-# that the running product packs.
+# elements of the running product and of the last one. The statuses of the operands that the running
+# product packs follow.
 REPORT_BYTES = 120
 STATUSES = (64, 96)  # offsets of the statuses of the left and of the right operand
 SHORT_SUM = 64  # terms that `Scheme.doubt` is for
@@ -156,8 +156,8 @@ class Added(NamedTuple):
 class Doubts(NamedTuple):
     """Where launches record doubtful elements.
 
-    bits: address of `doubt_bytes` if the launch marks them, or 0. counter: address of their
-    number. most: with how many of them all of C is computed again.
+    bits: address of `doubt_bytes` if the launch marks them, or 0. counter: address of their number.
+    most: the number of them above which all of C is computed again.
     """
 
     bits: Address
@@ -337,7 +337,7 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
 
     Short chains drift half as far as long ones. `bf16x6` always has short chains: its terms may be
     so unequal that a chain reaches its full size, and truncates, from its first step on. It also
-    has totals, so that behind a large term only the additions of one `total_k` of k round. In
+    has totals, so that after a large term only the additions within one `total_k` of k round. In
     `fp16x3` short chains rule out the widest tile, which gains more the larger the product; for
     long chains, `Packed.first` offsets the drift. The choice depends on k alone, because an operand
     can be packed before its product is known.

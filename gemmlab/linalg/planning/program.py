@@ -103,8 +103,8 @@ Route = direct.Route | fma.Route  # of a product without packing
 class WorkspaceAddresses:
     """Addresses of two workspaces, the report, totals, and doubts.
 
-    The report must be zero before its first product, and each product leaves what it counts in
-    zero. All else may have any contents.
+    The report must be zero before its first product, and each product leaves its counts at zero.
+    All else may have any contents.
     """
 
     left: Address
@@ -127,7 +127,7 @@ class Job:
     choice: Choice
     alpha: float = 1.0
     beta: float = 0.0
-    tile: TileConfig | None = None  # None: the fastest, as predicted; so with `route`
+    tile: TileConfig | None = None  # None: the one predicted to be fastest; likewise for `route`
     route: Route | None = None
     d: Stack | None = None
     _product: plan.Product = field(init=False, repr=False, compare=False)
@@ -144,7 +144,7 @@ class Job:
 
     @property
     def most_wide(self) -> int | None:
-        """The most wide vectors with which the first tier runs; None: any number."""
+        """The largest number of wide vectors with which the first tier runs; None: any number."""
         if self.choice.fallback is None:
             return None
         factors = (self.left.operand, self.right.operand)
@@ -152,14 +152,14 @@ class Job:
 
     @property
     def most_doubtful(self) -> int | None:
-        """The most doubtful elements of C that `repair` computes; None: any number.
+        """The largest number of doubtful elements of C that `repair` computes; None: any number.
 
         If there are more, the fallback computes C. It cannot if the first tier overwrote what was
         to be added.
         """
         if (self.beta and self.d is None) or not self._checks:
             return None
-        # Each element reads a row and a column: 4 bytes a number, or 32 where they lie apart.
+        # Each element reads a row and a column: 4 bytes per number, or 32 if they are apart.
         bytes_per_k = sum(4 if k_major else 32 for k_major in self._majors)
         return tolerated(self.c.batch * self.c.rows * self.c.columns * 8 // bytes_per_k)
 
@@ -195,7 +195,7 @@ class Job:
         return [self._tile(scheme, sms) for scheme in self._schemes]
 
     def tile_choices(self, sms: int) -> list[tuple[Sequence[TileConfig | Route], int]]:
-        """For each of `tiles`: all there are, and the index of the fastest, as predicted."""
+        """For each of `tiles`: all choices, and the index of the one predicted to be fastest."""
         product, majors = self._product, self._majors
         if self.choice.direct:
             return [(self._routes_of_tier, self._route_index(sms))]
@@ -284,7 +284,7 @@ class Job:
 
     @property
     def _ways(self) -> Any:
-        """The planning of the tier, which takes operands as they are."""
+        """The planning module of the tier, which takes operands as they are."""
         return UNPACKED[self.choice.tier]
 
     def _route(self, sms: int) -> Route:

@@ -43,8 +43,8 @@ MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pac
 MOST_LENGTH = 2**31 - 2**14
 
 # One wide vector in so many is tolerated, and one doubtful element whose row and column are
-# contiguous: `gemmlab docs matmul`. On an H200, a doubtful element takes as long as 2 TB/s take to
-# read them, and `bf16x6` computes 110 Tflop/s, so that 220 are as fast as one is repaired.
+# contiguous: `gemmlab docs matmul`. On an H200, a doubtful element takes as long as reading both at
+# 2 TB/s, and `bf16x6` computes 110 Tflop/s, so repairing one takes as long as computing 220.
 TOLERATED = 256
 
 LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
@@ -52,11 +52,11 @@ _NEVER = 1e9  # seconds
 _LARGE = 6e10  # multiply-adds; products with more are packed
 _NARROW = 16  # rows or columns, for which cuBLAS has slower kernels
 NO_FASTER = "cuBLAS is as fast"
-# Of SGEMM's time, also if lines are not aligned; predictions are not exact enough for smaller
-# differences.
+# Shares of SGEMM's time, the second if lines are not aligned; predictions are not exact enough for
+# smaller differences.
 SURE, SURE_UNALIGNED = 0.95, 0.78
 SURE_FMA = 0.93  # of any other tier's time
-# Seconds that `fma` must save to be taken by `gemmlab.torch.enable`, which costs the host time.
+# Seconds that `fma` must save to be used by `gemmlab.torch.enable`, which takes host time.
 _WORTHWHILE = 5e-6
 
 
@@ -104,14 +104,14 @@ class Choice:
 
 
 class NotFaster(Exception):
-    """A product that is wanted only if it is faster than in `ieee` is not; the text says why."""
+    """A product wanted only if it is faster than in `ieee` is not faster; the text says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason.partition(":")[0])  # without numbers, to be counted
 
 
 def check_worthwhile(tier: str, saved_s: float) -> None:
-    """Raise NotFaster if that tier saves a program that runs on cuBLAS no time, or too little."""
+    """Raise NotFaster if the tier saves no time, or too little, compared with cuBLAS."""
     if tier == "ieee" or (tier == FMA and saved_s < _WORTHWHILE):
         raise NotFaster(NO_FASTER)
 
@@ -132,7 +132,7 @@ def choose(precision: str | None, case: Case) -> Choice:
 
 
 def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]:
-    """The tiers that may be the fastest, and the index of the one that is, as predicted.
+    """The tiers that may be the fastest, and the index of the one predicted to be.
 
     Sizes may be symbols (`formulas`). Raises TierError if a tier requested by name cannot run.
     """
@@ -176,7 +176,7 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
 def seconds(case: Case) -> tuple[Any, Any, Any, Any]:
     """Predicted seconds of `fp16x3`, `ieee`, `tf32x3` and `fma`.
 
-    Of the last two only if they may be the fastest, else `_NEVER`.
+    The last two are `_NEVER` unless they may be the fastest.
     """
     fast, plain = fp16x3_time(case), sgemm_time(case)
     within = least(fast, sure(case) * plain)
@@ -190,7 +190,7 @@ def sure(case: Case) -> Any:
 
 
 def by_formulas(case: Case) -> tuple[float, float, float, float]:
-    """The same, faster where products of many sizes come."""
+    """The same, computed faster where products have many sizes."""
     find = _formulas(case.capability, case.multiprocessors, case.k_major)
     found: tuple[float, float, float, float] = find(case.m, case.n, case.k, case.batch)
     return found
@@ -254,7 +254,7 @@ def _warn_once(text: str) -> None:
 
 
 def tolerated(number: int) -> int:
-    """The most of that many vectors that may be wide, or elements that may be doubtful.
+    """How many of that many vectors may be wide, or how many of that many elements doubtful.
 
     With more, the fallback is predicted to be faster than the repair.
     """
@@ -283,7 +283,7 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
 def fallback_of(scheme: str, case: Case) -> str | None:
     """What the GPU may use instead of a scheme, if the product names no tier.
 
-    `bf16x6` is faster than `tf32x3`, but takes two launches more, which nearly always end at once.
+    `bf16x6` is faster than `tf32x3`, but takes two more launches, which nearly always end at once.
     """
     usual = SCHEMES[scheme].fallback
     return DIRECT if usual and _allows_direct(case) else usual
@@ -299,7 +299,8 @@ def _allows_direct(case: Case) -> bool:
 def direct_time(case: Case, within: float = _NEVER) -> float:
     """Predicted seconds of `tf32x3`; `_NEVER` if it cannot run or is never the fastest.
 
-    Also if no route can take as little as `within`. Most products are not compared by route then.
+    Also `_NEVER` if no route can take as little as `within`: most products need no comparison of
+    routes.
     """
     arch, sms = case.arch or DEFAULT, case.multiprocessors
     if not _allows_direct(case):
@@ -325,7 +326,7 @@ def fma_time(case: Case, within: float = _NEVER) -> float:
 
 
 def _unaligned(case: Case) -> tuple[Any, Any, Any]:
-    """Of dense a, b and c: 1 if 128-bit accesses to most lines are not allowed, else 0.
+    """For each of dense a, b and c: 1 if most lines do not permit 128-bit accesses, else 0.
 
     Matrices of up to _NARROW vectors do not count: they have few elements.
     """
@@ -357,8 +358,8 @@ def sgemm_time(case: Case) -> float:
     for narrow, large_is_k_major in zip((case.n, case.m), case.k_major, strict=True):
         if large_is_k_major and narrow <= _NARROW:
             rate = arch.sgemm_narrow_bytes
-    # Small products fill few multiprocessors, and wait for each step along k unless it is divided,
-    # as it is in no stack.
+    # Small products fill few multiprocessors, and wait for each step along k unless k is divided,
+    # which cuBLAS never does in a stack.
     idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
     steps = least(case.k, arch.sgemm_deep)
     if case.batch > 1:

@@ -44,7 +44,7 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
 
 
 def _direct_jobs(arch: Architecture) -> Iterator[Job]:
-    """A product for each route, at each depth from which on others are taken."""
+    """A product for each route, at each depth from which other routes are taken."""
     depths = sorted({tile.config.least_k for tile in arch.direct})
     for tier, k, *k_major in product(UNPACKED, depths, (True, False), (True, False)):
         for route in UNPACKED[tier].routes(arch, (k_major[0], k_major[1]), k):
@@ -56,7 +56,7 @@ def _direct_jobs(arch: Architecture) -> Iterator[Job]:
 
 
 def _depths(arch: Architecture) -> list[int]:
-    """Return the last k before each limit, and the first one behind it."""
+    """Return the last k before each limit, and the first one after it."""
     limits = {arch.short, arch.long, *(config.deepest for config in arch.clusters)}
     limits |= {config.least_k - 1 for config in arch.finish}
     limits |= {scheme.short_k for scheme in SCHEMES.values() if scheme.short_k is not None}

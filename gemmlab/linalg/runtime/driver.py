@@ -55,7 +55,7 @@ def relaxed() -> Iterator[None]:
 def copy_rows(
     addresses: tuple[int, int], pitches: tuple[int, int], shape: tuple[int, int], stream: int
 ) -> None:
-    """Enqueue a copy of rows, of which `shape` is the number and the bytes.
+    """Enqueue a copy of rows; `shape` is their number and their bytes.
 
     addresses and pitches: of the target and of the source, on any GPUs.
     """

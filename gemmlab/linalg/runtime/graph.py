@@ -72,7 +72,7 @@ class Recording:
 
 
 def _destroy(executable: Any, graph: Any) -> None:
-    """Destroy a graph, also while this thread captures a stream."""
+    """Destroy a graph, even while this thread captures a stream."""
     with suppress(DeviceError), driver.relaxed():
         cu.cuGraphExecDestroy(executable)
         cu.cuGraphDestroy(graph)

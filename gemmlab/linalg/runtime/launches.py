@@ -109,7 +109,7 @@ class Kernel:
             encoder.encode()
 
     def form(self, launch: PlannedLaunch) -> Form:
-        """Return how launches that take the caller's arrays as `launch` does are bound."""
+        """Return how to bind launches that take the caller's arrays as `launch` does."""
         args = launch.args
         moving = [(at, x.index) for name, at in self._places if type(x := args[name]) is Source]
         return Form(self, moving)
@@ -228,8 +228,8 @@ def _function(code: Code, _context: int) -> Any:
 def _config(launch: PlannedLaunch) -> Any:
     """Return the launch's configuration, without its grid and stream.
 
-    By programmatic dependent launch, a kernel starts before the previous one has finished. Neither
-    that nor clusters exist before compute capability 9.0.
+    With programmatic dependent launch, a kernel starts before the previous one has finished.
+    Neither that nor clusters exist before compute capability 9.0.
     """
     size, early = cu.CUlaunchAttribute(), cu.CUlaunchAttribute()
     size.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION

@@ -38,9 +38,9 @@ _shared: dict[int, Workspace | None] = {}  # by stream; see `recorded_in_turn`
 def in_turn(*streams: int) -> Iterator[None]:
     """Let graphs that record these streams, given as handles, use the streams' own workspaces.
 
-    They may be replayed while the `version` of these is the same, one after the other, and not
-    beside other work of the streams. A product needs no memory of its own then. Each product must
-    have run on its stream before.
+    The graphs may be replayed while the `version` of the workspaces is the same, one after the
+    other, and not concurrently with other work of the streams. A product then needs no memory of
+    its own. Each product must have run on its stream before.
     """
     _in_turn.update(streams)
     try:
@@ -76,8 +76,8 @@ class Run(Protocol):
 class TensorCoreRun:
     """A product in `fp16x3` or `bf16x6` on one stream.
 
-    Its kernels are launched one by one at first. A product that comes again often becomes a CUDA
-    graph, whose replay costs the host less.
+    Its kernels are launched one by one at first. A product that is repeated often becomes a CUDA
+    graph, whose replay takes less host time.
     """
 
     def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
@@ -197,8 +197,8 @@ class TensorCoreRun:
 class SgemmRun:
     """A product by cuBLAS on one stream.
 
-    The second call in a row with the same addresses is recorded as a CUDA graph, whose replay costs
-    the host a fifth of a call of cuBLAS.
+    The second call in a row with the same addresses is recorded as a CUDA graph, whose replay takes
+    a fifth of the host time of a cuBLAS call.
     """
 
     def __init__(

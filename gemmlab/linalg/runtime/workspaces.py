@@ -182,7 +182,7 @@ def recorded_reports(_device: int) -> _RecordedReports:
 
 
 def _slab() -> int:
-    """Return the address of memory for reports, which is zero. A product leaves its report so.
+    """Return the address of zeroed memory for reports. A product leaves its report zero.
 
     A stream of its own clears it, because another might be recording a CUDA graph.
     """

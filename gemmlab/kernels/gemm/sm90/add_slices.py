@@ -1,9 +1,9 @@
 """C = alpha · the sum of slices + beta · D: the second launch of a product whose k is in slices.
 
-Each slice is a product over a share of k, in the workspace. There may be more than a hundred, of a
-small C: so the warps of a block divide them. Each adds its own, in order, 32 times four elements of
-C; the first warp adds the sums of all, in order. So every run has the same bits. The slices come
-from L2, where they were written.
+Each slice is a product over a share of k, in the workspace. A small C may have more than a hundred
+of them, so the warps of a block divide them. Each warp adds its own, in order, for 32 times four
+elements of C; the first warp adds the sums of all warps, in order. So every run has the same bits.
+The slices are read from L2, where they were written.
 """
 
 import cutlass

@@ -1,4 +1,4 @@
-"""What a warpgroup of `direct` prepares while tensor cores compute a chunk: the next ones."""
+"""While tensor cores compute a chunk, a warpgroup of `direct` prepares the next ones."""
 
 from typing import NamedTuple
 
@@ -29,14 +29,14 @@ class Work(NamedTuple):
 
 @cute.jit
 def wrapped(index: Int32, size: cutlass.Constexpr) -> Int32:
-    """An index below 2·size, in a ring."""
+    """The index, below 2·size, wrapped around a ring."""
     if index >= size:
         index -= size
     return index
 
 
 def in_pairs(values: list) -> Float32:
-    """The sum: first of pairs, then of pairs of sums."""
+    """The sum of the values, added in pairs, then in pairs of sums."""
     while len(values) > 1:
         values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
     return values[0]
@@ -69,7 +69,7 @@ def tile_of_b(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Point
 def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tensor:
     """The thread's elements of B two chunks after `stage`, if `loads_early`.
 
-    wgmma take most of what shared memory can deliver: loads that begin before them take less time.
+    wgmma take most of shared memory's bandwidth: loads that begin before them take less time.
     """
     elements = cute.make_rmem_tensor((4, 4), Float32)
     if cutlass.const_expr(config.loads_early):
@@ -81,7 +81,7 @@ def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tens
 
 @cute.jit
 def wait_for_copies(config: cutlass.Constexpr) -> None:
-    """Wait until what the warp has copied of all but the last `stages` - 2 chunks is there."""
+    """Wait until the warp's copies of all but the last `stages` - 2 chunks have arrived."""
     cute.arch.cp_async_wait_group(config.stages - 2)
     cute.arch.sync_warp()
 
@@ -102,7 +102,7 @@ def prepare_next(
 ) -> None:
     """Prepare the next chunks while tensor cores compute one, and add up that one.
 
-    elements: of B, two chunks ahead, if `loads_early`. left: the number of chunks to come.
+    elements: of B, two chunks ahead, if `loads_early`. left: the number of remaining chunks.
     following: the next one, as in `condemn_if_small`. places: stage and buffer of the chunk that is
     computed. begins: whether it is an item's first.
     """

@@ -21,17 +21,17 @@ STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of `pack_deep`
 REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
 VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
-# The shortfall of a vector is the mean, over its elements, of how many powers of two they lie below
-# the largest one, by their exponents. 0 and subnormal numbers have the exponent -127. A vector has
-# no shortfall, but NO_SHORTFALL, if its largest element is below 2^LEAST_PEAK, or if it is so deep
-# that exponents, which are added as bytes, do not fit in 32 bits.
+# The shortfall of a vector is the mean number of powers of two by which its elements lie below the
+# largest one, by their exponents. 0 and subnormal numbers have the exponent -127. A vector has
+# NO_SHORTFALL instead if its largest element is below 2^LEAST_PEAK, or if it is so deep that the
+# sum of its exponents, which are added as bytes, does not fit in 32 bits.
 NO_SHORTFALL, LEAST_PEAK, DEEPEST = 1000.0, -64, 2**23
 # A vector is wide if more than WIDE_LEAST + depth // WIDE_EVERY of its elements are at risk, and
 # its shortfall is above WIDE_SHORTFALL. Each wide vector adds WIDE_COUNT to the count of elements
 # at risk, more than any matrix has elements.
 WIDE_LEAST, WIDE_EVERY, WIDE_SHORTFALL = 8, 256, 20
 WIDE_COUNT = 2**40
-# The number of elements at risk of vectors that have none to count.
+# They replace the number of elements at risk of vectors in which none are counted.
 NOT_FINITE_RISK, EMPTY_RISK = -1, -2
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
 
@@ -45,22 +45,22 @@ class Scheme:
     hold one bit less than a float32 number, rounding the last part `has_ties`.
 
     Up to a depth of `short_k`, or always if it is None, chains of sums in the tensor cores are
-    short. Every `total_k` of k the sums move from registers to memory; 0 means never. If many
-    elements are at risk, the `fallback` computes a product that named no scheme.
+    short. Every `total_k` values of k the sums move from registers to memory; 0 means never. If
+    many elements are at risk, the `fallback` computes a product for which no scheme was named.
 
     A sum of products of scaled elements is doubtful if its terms' magnitudes may add up to less
     than `doubt` times the number of elements at risk in its row of A and its column of B. An
     element at risk loses up to 2^-25, and its factor is below 2^15. So all other sums lose less
-    than 2^-21, or 8 u, of the sum of their terms' magnitudes. That is for sums of 64 terms; longer
+    than 2^-21, or 8 u, of the sum of their terms' magnitudes. This is for sums of 64 terms; longer
     ones may lose more, shorter ones less. 0: no sum is doubtful.
 
     The magnitudes add up to at least the magnitude of the sum, and to at least k·2^(2·peak - s),
     where s is the sum of the shortfalls of the row and the column, if s is at most 2·peak. Let both
-    elements of a fraction 1 - f of the k terms be normal numbers, and t be the mean of what these
-    lie below both peaks. They add up to at least (1 - f)·k·2^(2·peak - t), because an arithmetic
-    mean is at least the geometric mean. Each other term counts at least 63 (127 + LEAST_PEAK), so
-    s ≥ 63·f + t·(1 - f). Since s ≤ 28, 63 - t is at least 35/(1 - f), so s ≥ t + 35·f/(1 - f), and
-    2^(-35·f/(1 - f)) ≤ 1 - f.
+    elements of a fraction 1 - f of the k terms be normal numbers, and let t be the mean number of
+    powers of two by which these lie below both peaks. They add up to at least
+    (1 - f)·k·2^(2·peak - t), because an arithmetic mean is at least the geometric mean. Each other
+    term counts at least 63 (127 + LEAST_PEAK), so s ≥ 63·f + t·(1 - f). Since s ≤ 28, 63 - t is at
+    least 35/(1 - f), so s ≥ t + 35·f/(1 - f), and 2^(-35·f/(1 - f)) ≤ 1 - f.
     """
 
     name: str
@@ -156,10 +156,10 @@ class PackConfig:
 class TileConfig:
     """The tile of C that a block computes, and how.
 
-    A stage of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
-    below each other in C, which share their tiles of B. Every `promote_k` of k starts a new chain
-    in the tensor cores; float32 additions add finished chains to sums in registers. Every `total_k`
-    of k the sums are added to totals in memory; 0 means never.
+    A stage of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks,
+    one below the other in C, which share their tiles of B. Every `promote_k` values of k, a new
+    chain starts in the tensor cores; float32 additions add finished chains to sums in registers.
+    Every `total_k` values of k, the sums are added to totals in memory; 0 means never.
     """
 
     scheme: Scheme = FP16X3

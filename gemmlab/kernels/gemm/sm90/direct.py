@@ -1,44 +1,46 @@
-"""Multiply float32 matrices on tensor cores in one launch: operands are split on the way.
+"""Multiply float32 matrices on tensor cores in one launch: operands are split on the fly.
 
-`pack` and `mainloop` move both matrices through memory a second time, in four launches. That
-pays off where each element is used hundreds of times. Here a block copies float32 tiles to shared
-memory and splits each element into two TF32 parts, high + low, to within its last two bits.
-TF32 has the range of float32, so no scales are needed, and no pass over whole rows to find them.
-Three products form A·B ≈ high·low + low·high + high·high, in chains of 32 of k as in `mainloop`.
-If k is small, low·low is added, and chains are shorter (`LEAST_K`).
+`pack` and `mainloop` move both matrices through memory a second time, in four launches. That pays
+off where each element is used hundreds of times. Here a block copies float32 tiles to shared memory
+and splits each element into two TF32 parts, high + low, to within its last two bits. TF32 has the
+range of float32, so no scales are needed, and no pass over whole rows to find them. Three products
+form A·B ≈ high·low + low·high + high·high, in chains of 32 values of k as in `mainloop`. If k is
+small, low·low is added, and chains are shorter (`LEAST_K`).
 
-Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 of k, it does this:
+Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 values of k, it takes these
+steps:
 
-| step                                              | meanwhile, of two warpgroups         |
+| step                                              | meanwhile, with two warpgroups       |
 |---------------------------------------------------|--------------------------------------|
 | wait for its turn; start wgmma of chunk c; pass   | the other one's steps below          |
 | the turn                                          |                                      |
-| store the sums of the tile before, if c is the    | the other one's wgmma keep the       |
+| store the sums of the previous tile, if c is the  | the other one's wgmma keep the       |
 | first chunk of a tile                             | tensor cores busy                    |
 | split its share of B of chunk c + 2               |                                      |
 | add the chain of chunk c to the sums, in float32  |                                      |
 | split A of chunk c + 1                            |                                      |
 | start to copy chunk c + 1 + stages                |                                      |
 
-wgmma takes A's parts from registers, which halves the traffic of shared memory. B's parts are for
-all warps: they go to shared memory, K-major, in a ring of buffers, two chunks ahead. So turns are
-the only barriers: whoever has its turn knows that the other has stored the parts of this chunk. All
-other data stay within a warp, which copies what it splits. Tiles of 64 × 64 load staged elements
-before wgmma start (`loads_early`). A fence orders the stores of parts
-before wgmma, which reads through the async proxy.
+wgmma takes A's parts from registers, which halves the traffic of shared memory. All warps need B's
+parts: they go to shared memory, K-major, in a ring of buffers, two chunks ahead. So turns are the
+only barriers: when a warpgroup has its turn, the other has stored the parts of this chunk. All
+other data stay within a warp, which copies the elements that it splits. In tiles of 64 × 64, staged
+elements are loaded before wgmma start (`loads_early`). A fence orders the stores of parts before
+wgmma, which reads through the async proxy.
 
 A block computes one tile after the other (`items`). The last chunks of a tile and the first ones of
 the next follow each other like any others, and sums are stored while wgmma of the next tile run.
 
-A and B may be in any order along k if it is the same. A thread loads four of k of a K-major A at
-once, which wgmma expects in four threads; B's parts follow that order (`transposes_k`).
+A and B may be in any order along k if it is the same. From a K-major A, a thread loads four values
+of k at once, where wgmma expects them in four threads; B's parts follow that order
+(`transposes_k`).
 
 k may be divided among the blocks of a cluster, which add up their sums in order, and in slices,
 which `add_slices` adds up. So every run has the same bits.
 
 **Right for every input.** If an element is below 2^-101 but not 0, its parts lose bits. If a sum is
-infinite or NaN, an element is, or rounding to TF32 has overflowed, or the sum has. Such a tile is
-not stored: when the block has done all others, it computes this one again in float32.
+infinite or NaN, so is an element, or rounding to TF32 has overflowed, or the sum has. Such a tile
+is not stored: after all others, the block computes it again in float32.
 
 Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
@@ -94,7 +96,7 @@ POINTERS = {
 }
 
 STEPS = CHUNK // STEP  # wgmma per chunk and product
-# Of parts: small ones first. A configuration takes so many from the end.
+# Products of parts, small ones first. A configuration uses the last `products` of them.
 PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 INFINITY = 0x7F800000  # float32 bits
 
@@ -106,9 +108,9 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
 
 
 def order_of(config: DirectConfig) -> list:
-    """The wgmma of a chunk in order: chain, parts of A and B, step, whether it goes on with a sum.
+    """The wgmma of a chunk in order: chain, parts of A and B, step, whether it continues a sum.
 
-    All of a chain, before the next one begins.
+    All wgmma of a chain precede those of the next.
     """
     steps = STEPS // config.chains
     return [
@@ -121,7 +123,7 @@ def order_of(config: DirectConfig) -> list:
 
 @cute.jit
 def is_sound(sums: cute.Tensor, work: Work, ordinal: Int32) -> Boolean:
-    """Whether the warp's sums of an item are right; condemns them if they are not finite."""
+    """Whether the warp's sums of an item are valid; condemns them if they are not finite."""
     flags, warp = work.flags, work.warp
     spoiled = Boolean(False)
     for i in cutlass.range_constexpr(cute.size(sums)):
@@ -235,7 +237,7 @@ def multiply(
     blocks: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """Compute what this block has of C = alpha·A·B + beta·D; so do others, `blocks` in all.
+    """Compute this block's items of C = alpha·A·B + beta·D, which `blocks` blocks share.
 
     division: blocks of a cluster that share k, slices of k, and items.
     """

@@ -57,9 +57,10 @@ class DirectConfig:
 
     @property
     def transposes_k(self) -> bool:
-        """Whether the positions of 16 of k in parts, as a matrix of 4 × 4, are transposed.
+        """Whether the positions of 16 values of k in the parts are transposed, as a 4 × 4 matrix.
 
-        If A is K-major, a thread loads four of k at once; wgmma expects four threads to hold them.
+        If A is K-major, a thread loads four values of k at once; wgmma expects them in four
+        threads.
         """
         return self.a_major == "k"
 
@@ -84,12 +85,12 @@ class DirectConfig:
 
     @property
     def chains(self) -> int:
-        """Of a chunk."""
+        """Chains per chunk."""
         return CHUNK // self.chain
 
     @property
     def buffers(self) -> int:
-        """For parts of B, which are split two chunks ahead. Behind them are the stages."""
+        """Buffers for parts of B, which are split two chunks ahead. The stages follow them."""
         return 2 + self.groups
 
     @property
@@ -102,5 +103,5 @@ class DirectConfig:
 
     @property
     def smem_bytes(self) -> int:
-        """At the end, sums in its place take less."""
+        """At the end, sums take its place and need less."""
         return self.part_bytes + 4 * self.stages * self.stage_words

@@ -123,7 +123,7 @@ def store(
     for r in cutlass.range_constexpr(2):
         row, col = corner[0] + coords[(0, r, 0), 0, 0][0], corner[1] + coords[(0, r, 0), 0, 0][1]
         start = mC.iterator + cute.crd2idx((row, col), mC.layout)
-        # Load a whole row of D before storing to it: loads do not move ahead of stores.
+        # Load a whole row of D before storing to it: loads are not moved ahead of stores.
         if beta != 0:
             old = cute.make_rmem_tensor((2, pairs), Float32)
             old.fill(0.0)
@@ -160,9 +160,9 @@ def store_shifted(
 ) -> None:
     """Store row r of the thread's sums, which starts in the middle of a sector of 32 bytes.
 
-    L2 takes as long to write a part of a sector as all of it. So the four threads that share eight
-    columns shift their sums along the row, until each group of eight fills a sector. A thread gets
-    both numbers of a pair from its neighbors. start, at: the thread's first element.
+    L2 takes as long to write a part of a sector as a whole one. So the four threads that share
+    eight columns shift their sums along the row, until each group of eight fills a sector. A thread
+    gets both numbers of a pair from its neighbors. start, at: the thread's first element.
     """
     m, n = mC.shape
     row, col = at
@@ -202,7 +202,7 @@ def clear_doubts(
 ) -> None:
     """Clear the bits of the warp's elements of a tile, which `leave_doubtful` may set later.
 
-    So no other launch has to. Four lanes share a row, and take turns at its words.
+    So no other launch has to clear them. Four lanes share a row, and take turns at its words.
     """
     m, n = sizes
     item, tile_m, tile_n = tile
@@ -233,8 +233,8 @@ def leave_doubtful(
     """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
 
     Few threads have a sum that would be doubtful in the row and the column with the most elements
-    at risk, and only these read what is at risk in their rows and columns. Shortfalls are read only
-    if a sum is still small then.
+    at risk; only these read the counts of their own rows and columns. Shortfalls are read only if a
+    sum is small compared with these counts, too.
     """
     m, n = sizes
     item, _, _ = tile
@@ -301,7 +301,7 @@ def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
 
 @cute.jit
 def least_magnitude(shortfall: Float32, depth: Int32, peak: cutlass.Constexpr) -> Float32:
-    """A lower bound of what the magnitudes of a sum's terms add up to, or 0; see `Scheme`."""
+    """A lower bound on the sum of the magnitudes of a sum's terms, or 0; see `Scheme`."""
     exponent = 2 * peak - 1 - Int32(shortfall)  # Int32 rounds down
     least = Float32(depth) * power(exponent)
     if exponent < 0:
@@ -311,9 +311,9 @@ def least_magnitude(shortfall: Float32, depth: Int32, peak: cutlass.Constexpr) -
 
 @cute.jit
 def loss_of(risk: Int32, doubt: Float32) -> Float32:
-    """A sum below what its row and column may lose may be doubtful.
+    """A vector's loss. A sum smaller than the losses of its row and column may be doubtful.
 
-    Below zero, whatever the other loses, if the vector is empty or not finite.
+    If the vector is empty or not finite, the sum of losses is negative, whatever the other's is.
     """
     loss = Float32(risk) * doubt
     if risk < 0:

@@ -2,11 +2,11 @@
 
 If few elements of C are doubtful, they are computed again in float32, as in `repair`. If many are,
 or if many vectors are wide, this launch computes the product from the float32 operands, as `direct`
-does; `mainloop` may have left C alone. In both cases the counts are reported and cleared.
+does; `mainloop` may have left C unchanged. In both cases the counts are reported and cleared.
 
 Nearly every product has nothing to repair, and this launch ends at once. It replaces three:
 `repack`, a product in bfloat16, and `repair`. Large products keep these, because bfloat16 is faster
-than TF32 there, and two launches more hardly count.
+than TF32 there, and two more launches hardly matter.
 """
 
 import cutlass

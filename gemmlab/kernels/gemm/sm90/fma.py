@@ -5,9 +5,9 @@ are small, shallow or not aligned are limited by latency or by the traffic of C 
 multiply-adds are as fast. cuBLAS has the same arithmetic, but few tiles for such shapes.
 
 A block computes a tile of C, a thread 4 or 8 of its rows and columns. Tiles of A and B lie in a
-ring of stages, one row for each k: so a thread reads four neighbors at once. Each element is copied
-on its own (a 4-byte cp.async) to its place in that order. So one kernel serves all layouts: only
-the thread's first element and the strides to its next ones differ.
+ring of stages, one row for each k, so a thread reads four adjacent elements at once. Each element
+is copied on its own (a 4-byte cp.async) to its place in that order. So one kernel serves all
+layouts: only the thread's first element and the strides to its next ones differ.
 
 | operand is contiguous along … | lanes of a warp copy               | steps go along  |
 |-------------------------------|------------------------------------|-----------------|
@@ -15,11 +15,11 @@ the thread's first element and the strides to its next ones differ.
 | its vectors                   | neighboring vectors at the same k  | k               |
 
 k may be divided among the blocks of a cluster, which add up their sums in order. So every run has
-the same bits. Sums go through shared memory, so that the lanes of a warp store neighbors in C:
-parts of a sector would take as long as all of it.
+the same bits. Sums go through shared memory, so that the lanes of a warp store adjacent elements of
+C: a part of a sector would take as long as a whole one.
 
-Limiter: memory if k is small, latency if C is; else issue slots. Of these the loop leaves 5 in 6
-for multiply-adds.
+Limiter: memory if k is small, latency if C is; else issue slots. In the loop, 5 of 6 of these are
+multiply-adds.
 """
 
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def copy_share(
 ) -> None:
     """Start to copy the thread's elements of a chunk. Outside the matrix they become zeros.
 
-    left_k: how much of k is left.
+    left_k: the rest of k.
     """
     first = stage + own.at
     if left_k >= DEPTH and own.left >= width:
@@ -132,7 +132,7 @@ def copy_elements(
 
 
 def serpentine(rows: int, cols: int) -> list[tuple[int, int]]:
-    """The elements of a rectangle in serpentine order: each is next to the one before.
+    """The elements of a rectangle in serpentine order: each is adjacent to the previous one.
 
     Consecutive multiply-adds then share a factor, which the second one finds in the reuse cache. It
     reads two other registers, in one clock if they are in different banks.
@@ -151,7 +151,7 @@ def multiply_rows(
     count: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """sums (TM, TN) += the thread's products at `count` of k, from row `first` of the tiles on.
+    """sums (TM, TN) += the thread's products for `count` rows of the tiles, from row `first` on.
 
     place: the thread's first row and column in the tile of C. Its fours are `SPANS` apart.
     """
@@ -211,7 +211,7 @@ def copy_chunk(
     depth: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """Start to copy what the thread copies of a chunk of both operands."""
+    """Start the thread's copies of a chunk of both operands."""
     for x in cutlass.range_constexpr(2):
         own, width = shares[x], (config.block_m, config.block_n)[x]
         start = tiles[x].iterator + stage * (DEPTH * config.pitches[x])
@@ -229,9 +229,9 @@ def keep(
 ) -> None:
     """Store alpha · the thread's sums to the tile of sums.
 
-    Scaling here, not later, also frees the sums' registers: a 128-bit store needs four consecutive
-    registers, and sums placed like that share banks with the elements of B beside
-    them. Two registers of one bank cannot be read in the same clock.
+    Scaling here, not later, also lets the sums be in any registers: a 128-bit store needs four
+    consecutive registers, and sums placed like that share banks with the elements of B beside them.
+    Two registers of one bank cannot be read in the same clock.
     """
     for i in cutlass.range_constexpr(config.thread_m):
         row = place[0] + i // 4 * SPANS[0] + i % 4
@@ -250,7 +250,7 @@ def store_lines(
     width: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """C = the tile of sums. Lanes store neighbors, `width` elements each."""
+    """C = the tile of sums. Lanes store adjacent groups of `width` elements."""
     thread, _, _ = cute.arch.thread_idx()
     per_line = config.block_n // width
     step = config.threads // per_line

@@ -8,12 +8,12 @@ from gemmlab.kernels.common import MAX_SMEM, require
 
 DEPTH = 16  # of k, a chunk
 UNIT = 4  # of k, which a thread multiplies at once where less than a chunk is left
-PADDING = 4  # words behind each row of a tile: 16-byte accesses, few bank conflicts
+PADDING = 4  # padding words per row of a tile: 16-byte accesses, few bank conflicts
 
 
 @dataclass(frozen=True)
 class FmaConfig:
-    """The tile of C that a block of `fma` computes, and the elements of it that a thread does."""
+    """The tile of C that a block of `fma` computes, and the elements of it per thread."""
 
     block_m: int = 64
     block_n: int = 64

@@ -100,7 +100,7 @@ def target_of(items: Items, item: Int32, result: Result) -> tuple:
 
 @cute.jit
 def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) -> None:
-    """Choose how chunks are copied from the cursor's on, up to a last one that is partial.
+    """Choose how chunks are copied, from the cursor's chunk up to a partial last one.
 
     shares: what the thread copies of A and B.
     """
@@ -137,7 +137,7 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
 
 @cute.jit
 def cursor_of(items: Items, shares: tuple, config: cutlass.Constexpr) -> Cursor:
-    """At the block's first item; at the end if there are no chunks."""
+    """A cursor at the block's first item, or at the end if there are no chunks."""
     at, modes, last = (cute.make_rmem_tensor(size, Int32) for size in (3, 2, 2))
     cursor = Cursor(at, modes, last, cute.make_rmem_tensor(2, Int64))
     for numbers in cursor:
@@ -152,10 +152,11 @@ def cursor_of(items: Items, shares: tuple, config: cutlass.Constexpr) -> Cursor:
 def copy_next(
     cursor: Cursor, items: Items, shares: tuple, stage: cute.Pointer, config: cutlass.Constexpr
 ) -> None:
-    """Start to copy what a thread copies of the next chunk, if there is one, as a group.
+    """Start a thread's copies of the next chunk, if there is one, as a group.
 
-    stage: the tile of A, then of B. Beyond the end of k it becomes zeros. Vectors beyond the last
-    one become zeros, or copies of it: nothing that is not finite, or small, if nothing else is.
+    stage: the tile of A, then of B. Elements beyond the end of k become zeros. Vectors beyond the
+    last one become zeros, or copies of it: they hold infinite, NaN or small elements only if it
+    does.
     """
     at, modes, last, addresses = cursor
     if at[0] < items.end:
@@ -185,7 +186,7 @@ def copy_next(
 
 
 def goes_around_l1(which: int, config: Any) -> bool:
-    """Whether 16-byte copies bypass L1. Blocks of a multiprocessor share a K-major B there."""
+    """Whether 16-byte copies bypass L1. Blocks of a multiprocessor share a K-major B in L1."""
     return which == 0 or not is_k_major(which, config)
 
 

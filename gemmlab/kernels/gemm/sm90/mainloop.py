@@ -7,9 +7,9 @@ reads and writes A and B once more, and elements 2^17 times smaller than their r
 bits.
 
 Tensor cores truncate sums, so a long accumulation drifts towards zero (Ootomo and Yokota, 2022).
-Here every accumulation is short. Each `promote_k` (32 or 64) of k starts a new *chain*, a sum that
-the tensor cores form from zero, smallest products first. Ordinary float32 additions, which round,
-add finished chains to the thread's sums.
+Here every accumulation is short. Every `promote_k` (32 or 64) values of k, a new *chain* starts: a
+sum that the tensor cores form from zero, smallest products first. Ordinary float32 additions, which
+round, add finished chains to the thread's sums.
 
 A ring of stages in shared memory connects the producer and the consumers. A stage holds one part
 (hi, lo, …) of a tile of A and of a tile of B.
@@ -29,8 +29,8 @@ A ring of stages in shared memory connects the producer and the consumers. A sta
 | cluster       | all threads, at the start and at the end    | barriers are set up; all are done |
 
 Consumer warpgroups take turns: while one adds up its chains, the wgmma of the other keep the tensor
-cores busy. The blocks of a cluster compute tiles below each other in C. They need the same tiles of
-B: each copies a share and multicasts it. Limiter: power. The tensor cores are busy and the clock
+cores busy. The blocks of a cluster compute tiles of C one below the other. They need the same tiles
+of B: each copies a share and multicasts it. Limiter: power. The tensor cores are busy and the clock
 drops.
 """
 
@@ -72,7 +72,7 @@ POINTERS = {
 
 WARPS = WARPGROUP // 32
 # Registers per thread of the producer and of the consumers, by the number of consumer warpgroups.
-# setmaxnreg moves them. With one consumer warpgroup no thread needs more than it starts with.
+# setmaxnreg reallocates them. With one consumer warpgroup no thread needs more than it starts with.
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 
 
@@ -273,7 +273,7 @@ def play_role(
     warp: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """Produce or consume, as the warp's number says.
+    """Produce or consume, depending on the warp's number.
 
     sources: tensor maps of A and B, their depth and matrices, elements between items' exponents.
     """
@@ -356,7 +356,7 @@ def kernel(
     limits = (least_risk, most_risk, most_doubts)
     let_next_start()
     begins = Boolean(True)
-    if least_risk > 0:  # rarely computes; then it ends before it sets anything up
+    if least_risk > 0:  # rarely computes; else it ends before any setup
         wait_for_previous()
         begins = computes(counts, limits)
     if begins:

@@ -1,8 +1,9 @@
 """Pack a K-major matrix: a warp or a block per vector; see `pack`.
 
 Most vectors start at an address that 128-bit loads cannot use, unless the matrix's pitch is a
-multiple of four. Then lanes load and split fours from the last aligned address before the vector
-on, and shift the 16-bit parts, half as many registers as the loaded numbers, to their left.
+multiple of four. In that case, lanes load and split groups of four from the last aligned address
+before the vector on, and shift the 16-bit parts to the left; these take half as many registers as
+the loaded numbers.
 """
 
 import cutlass
@@ -85,10 +86,10 @@ def pack_vector(
 ) -> None:
     """Pack a K-major vector.
 
-    It starts `shift` elements behind an address that 128-bit loads can use. If that is not 0 but 1,
-    2 or 3 (not `aligned`), lanes load and split fours from that address on, and shift the parts to
-    the left. A lane shifts in numbers of the next lane. The last lane of a warp has no next lane:
-    it also loads the four that the first lane of the next warp or turn loads.
+    It starts `shift` elements after an address that 128-bit loads can use. If `shift` is 1, 2 or 3
+    (not `aligned`), lanes load and split groups of four from that address on, and shift the parts
+    to the left. A lane shifts in parts of the next lane. The last lane of a warp has no next lane:
+    it also loads the four elements that the first lane of the next warp or iteration loads.
 
     place: the batch item, and elements between the lines of `out`.
     """
@@ -99,7 +100,7 @@ def pack_vector(
     vectors, depth = mX.shape
     scheme, FOURS, STRIDE = config.scheme, config.fours, 4 * LANES * config.warps
     first = thread % (32 * config.warps) // 32 * (4 * LANES) + 4 * lane - shift
-    start = first if aligned else first - 4 * lane  # of the loop; lanes that shuffle turn together
+    start = first if aligned else first - 4 * lane  # of the loop; shuffling lanes iterate together
 
     # Registers hold the front of the vector. The rest of a long vector is read twice.
     held = cute.make_rmem_tensor((4, FOURS), Float32)

@@ -4,7 +4,7 @@ When a kernel lets the next one start, blocks of the next one take whatever room
 have left, and keep it while they wait. If several blocks fit on a multiprocessor, they then end up
 distributed unevenly, and the fullest multiprocessor determines the time. So such kernels let the
 next one start late: 16 × 4096 × 4096 takes 31 instead of 42 µs in a CUDA graph of products on an
-H200. The earlier the next one may start, the less of its launch is visible: up to 1 µs.
+H200. The earlier the next one may start, the more of its launch is hidden: up to 1 µs.
 """
 
 from cutlass import Int32, cute
@@ -28,8 +28,8 @@ def pdl_begin(beside: Int32) -> None:
     """Begin a kernel that may share the GPU with the next one; `pdl_end` is its counterpart.
 
     If `beside` is 0, wait for the previous kernel to finish, and only then let the next one start:
-    all that the next one may find unfinished is this kernel. If not, the previous kernel began in
-    that way, and this one runs beside it without waiting for it.
+    while the next one runs, only this kernel may be unfinished. Otherwise, the previous kernel
+    began in that way, and this one runs beside it without waiting for it.
     """
     if beside == 0:
         wait_for_previous()

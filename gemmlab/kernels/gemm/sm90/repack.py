@@ -2,8 +2,8 @@
 
 Only the GPU knows whether this is needed: `pack` has counted the elements at risk, and the product
 in float16 its doubtful elements. If there are few, every block ends at once; one launch for both
-operands makes that short. The scales found by `pack`
-are used again, so no vector needs a reduction, and each thread takes four elements of any line.
+operands keeps that short. The scales found by `pack` are used again, so no vector needs a
+reduction, and each thread takes four elements of any line.
 
 The new parts may overwrite the float16 parts, which have no remaining readers.
 """

@@ -39,7 +39,7 @@ DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
 WARPS = THREADS // 32
 SUMS = 8  # of products of two elements, per lane
-WORDS = 8  # of `doubts`, which a thread loads before it looks at the first
+WORDS = 8  # of `doubts`, which a thread loads before it tests the first
 EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
 
 
@@ -268,7 +268,7 @@ def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: I
 def report_if_first(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
     """Report if no block has anything to do: block 0 does so at once.
 
-    To other blocks, cleared counts say the same. This comes before all else in the machine code:
+    To other blocks, cleared counts mean the same. This comes before all else in the machine code:
     the next kernel waits for it, and for the instructions to be fetched.
     """
     thread, _, _ = cute.arch.thread_idx()

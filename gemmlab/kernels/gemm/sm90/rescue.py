@@ -1,4 +1,4 @@
-"""Tiles whose elements TF32 parts do not hold, for `direct`: computed in float32."""
+"""Compute tiles of `direct` in float32 if TF32 parts cannot hold their elements."""
 
 import cutlass
 from cutlass import Float32, Int32, Uint8, Uint32, cute
@@ -13,7 +13,7 @@ SMALLEST = Uint32((LEAST << 24) - 1)  # as `note` notes it
 
 @cute.jit
 def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
-    """Let float32 compute what a warp has of the block's item number `ordinal`."""
+    """Mark a warp's share of the block's item number `ordinal` to be computed in float32."""
     flags[ordinal, warp] = Uint8(1)
     flags[MOST_ITEMS, 0] = Uint8(1)  # something is condemned
 
@@ -22,7 +22,7 @@ def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
 def condemn_if_small(
     flags: cute.Tensor, least: cute.Tensor, at: tuple, config: cutlass.Constexpr
 ) -> None:
-    """Let float32 compute the items of two chunks in a row if an element of either is too small.
+    """Condemn the items of two consecutive chunks if an element of either is too small.
 
     at: the number of an item, the first of the two chunks, counted from that item's first, and an
     item's chunks.

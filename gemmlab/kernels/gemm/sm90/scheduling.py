@@ -20,8 +20,8 @@ def next_stage(stage: Int32, phase: Int32, stages: cutlass.Constexpr) -> tuple:
 def tile_coordinates(tile: Int32, m: Int32, n: Int32, config: cutlass.Constexpr) -> tuple:
     """Batch item, tile row and tile column of this block in the cluster's tile number `tile`.
 
-    Clusters walk through C in bands of `raster` rows of clusters, column by column. Clusters that
-    run at the same time then cover a compact part of C and share tiles of A and B through L2.
+    Clusters traverse C in bands of `raster` rows of clusters, column by column. Clusters that run
+    at the same time then cover a compact part of C and share tiles of A and B through L2.
     """
     bx, _, _ = cute.arch.block_idx()
     rows = cute.ceil_div(m, config.block_m * config.cluster)

@@ -6,7 +6,7 @@ from cutlass import Float32, Int32, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.splitting import ROWS, vector_of
 
-PADDING = 4  # words behind each line of the tile of sums: 16-byte accesses, few bank conflicts
+PADDING = 4  # padding words per line of the tile of sums: 16-byte accesses, few bank conflicts
 
 
 @cute.jit
@@ -48,7 +48,7 @@ def finish_four(
 
 @cute.jit
 def four_of(sums: cute.Tensor, r: cutlass.Constexpr, i: cutlass.Constexpr) -> cute.Tensor:
-    """Four sums that are neighbors in row `r`, 0 or 1, of the thread's; see `store_sums`."""
+    """Four adjacent sums in row `r`, 0 or 1, of the thread's; see `store_sums`."""
     quarter = sums.shape[0][2] // 4
     four = cute.make_rmem_tensor(4, Float32)
     for q in cutlass.range_constexpr(4):
@@ -120,7 +120,7 @@ def store_aligned(four: cute.Tensor, target: cute.Pointer) -> None:
 
 @cute.jit
 def rotated(four: cute.Tensor, shift: Int32) -> cute.Tensor:
-    """The four elements from element `shift`, 0 to 3, on, then those before it."""
+    """The four elements, rotated so that element `shift`, 0 to 3, comes first."""
     for distance in (1, 2):
         turned = cute.make_rmem_tensor(4, Float32)
         for e in cutlass.range_constexpr(4):
@@ -143,8 +143,8 @@ def store_shifted(
     """Store a row of the thread's sums, which may start at any address and end outside C.
 
     Stores of single elements would each fill a part of a sector, for which L2 takes as long as for
-    all of it. So the four threads that share 16 columns shift their sums along the row, until a
-    thread's four fill 16 aligned bytes: the last ones of them are from its neighbor. start: of the
+    a whole one. So the four threads that share 16 columns shift their sums along the row, until a
+    thread's four fill 16 aligned bytes: the last of these come from its neighbor. start: of the
     thread's first element. left: columns of C from there on.
     """
     lane = cute.arch.lane_idx()

@@ -1,9 +1,9 @@
 """Split float32 elements into two TF32 parts, for `direct`.
 
 A warp splits its 16 rows of A, and a *job* of 512 elements of B: 16 columns × 32 of k, or 32
-columns × 16 of k if B is MN-major. It copies what it splits itself, each thread four elements at a
-time. Parts of A stay in the registers that wgmma takes them from. Parts of B go to shared memory; a
-thread that copies four columns at a time (MN-major) transposes in its registers.
+columns × 16 of k if B is MN-major. It also copies the elements that it splits, each thread four at
+a time. Parts of A stay in the registers from which wgmma reads them. Parts of B go to shared
+memory; a thread that copies four columns at a time (MN-major) transposes in its registers.
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,11 @@ class Side(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one thread copies of each chunk of an operand: 16 elements of what its warp splits.
+    """What one thread copies of each chunk of an operand: 16 of the elements that its warp splits.
 
-    Four times four neighbors if they are aligned. If not, 16 times one element, so that the lanes'
-    elements are neighbors: each copy of the warp reads whole sectors. See `line_of_copy`.
+    Four times four adjacent elements if they are aligned. If not, 16 single elements, chosen so
+    that the lanes' elements are adjacent: each copy of the warp reads whole sectors. See
+    `line_of_copy`.
     """
 
     first: tuple  # the warp's first vector in the tile, and its first k in the chunk
@@ -57,8 +58,8 @@ class Share(NamedTuple):
 def kept(value: Int32) -> Int32:
     """The value, in a register: a shuffle of each lane with itself.
 
-    The compiler would compute an address again in every turn of the loop, from the thread's number
-    on. That took a tenth of a chunk's time.
+    The compiler would compute an address again in every iteration, starting from the thread's
+    number. That took a tenth of a chunk's time.
     """
     return cute.arch.shuffle_sync_bfly(value, 0)
 
@@ -77,7 +78,7 @@ def kept_pointer(pointer: cute.Pointer) -> cute.Pointer:
 
 @cute.jit
 def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
-    """Of this warp's rows. Lines are permuted so that `split_a` reads from different banks."""
+    """The share of this warp's rows. Lines are permuted so that `split_a` reads different banks."""
     line, element = divmod_lane(lane, 0, config)
     if cutlass.const_expr(config.a_major == "k"):
         row, k = lane // 8, lane % 8 * 4
@@ -170,7 +171,7 @@ def aligned(pointer: cute.Pointer, words: Any) -> cute.Pointer:
 
 @cute.jit
 def note(least: cute.Tensor, value: Float32) -> None:
-    """least: (1), the smallest magnitude so far but 0: its bits, doubled, minus 1."""
+    """least: (1), the smallest nonzero magnitude so far: its bits, doubled, minus 1."""
     # Zero, which loses nothing, becomes the largest unsigned number.
     least[0] = cutlass.min(least[0], Uint32(value.bitcast(Int32)) * 2 - 1)
 
@@ -236,7 +237,7 @@ def split_a(least: cute.Tensor, fragments: list, elements: cute.Tensor) -> None:
 
 
 def job_of(warp: Int32, config: Any) -> tuple:
-    """The warp's job, and whether it has one: all do, or half of each warpgroup."""
+    """The warp's job, and whether it has one: all warps have, or half of each warpgroup's."""
     if config.jobs == config.warps:
         return warp, Boolean(True)
     return warp // 2, (warp + warp // 4) % 2 == 0
@@ -283,10 +284,10 @@ def source_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
 
 @cute.jit
 def load_b(staged: cute.Pointer, spot: Int32, config: cutlass.Constexpr) -> cute.Tensor:
-    """What this thread splits of the staged tile of B: four times four elements.
+    """The elements of the staged tile of B that this thread splits: four times four.
 
-    spot: of the first ones; see `source_of_b`. The lanes' fours lie side by side, in an order that
-    lets copies of a K-major B reach different banks, too.
+    spot: of the first ones; see `source_of_b`. The lanes' fours are adjacent, in an order in which
+    copies of a K-major B access different banks, too.
     """
     elements = cute.make_rmem_tensor((4, 4), Float32)
     for i in cutlass.range_constexpr(4):

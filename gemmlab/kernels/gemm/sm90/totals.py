@@ -1,6 +1,6 @@
 """A second level of sums: registers hold the sum over `total_k` of k, device memory the total.
 
-Every float32 addition to a sum rounds by up to half a unit of the sum's last place. Behind a large
+Every float32 addition to a sum rounds by up to half a unit of the sum's last place. After a large
 term that error is large, so `bf16x6` limits how many additions one sum takes. Each thread owns the
 totals of its own elements of C. They stay in L2.
 """
