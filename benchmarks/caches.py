@@ -28,7 +28,7 @@ from gemmlab.problems.problem import WORKSPACE
 
 PROBLEM = problems.find("gemm")
 CASES = [(layout, size) for layout in PROBLEM.layouts for size in (1024, 4096)]
-OWN = ("gemm_", "matmul_")  # names of the rungs' kernels begin so
+OWN = ("gemm_", "matmul_")  # prefixes of the names of the rungs' kernels
 COUNTERS = (
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
@@ -67,7 +67,7 @@ class Product(NamedTuple):
 
 def products(arch: str, word: str = "") -> list[Product]:
     """All rungs of an architecture, then cuBLAS, in each case; their names contain the word, or one
-    of several words with commas between."""
+    of several words separated by commas."""
     able = [rung for rung in ladder.rungs("gemm") if not rung.lacks(arch)]
     return [
         Product(name, layout, size)

@@ -4,7 +4,7 @@
 
 Needs PyTorch. The families are those of `families.py`, which tests use as well. An error is the
 largest |C - AB| / (|A||B|) of an element, in units of u = 2⁻²⁴, against float64. A time is the
-median of `ROUNDS` products from an idle GPU until it is idle again, by turns with cuBLAS SGEMM.
+median of `ROUNDS` products from an idle GPU until it is idle again, in turn with cuBLAS SGEMM.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python -m benchmarks counters new.json readings:register-tiles
 
 The tests compare the emulator with the readings of all problems but gemm; those of gemm go to
-counters.json beside them. A rung whose readings are added is pending no more. Needs ncu.
+counters.json beside them. A rung whose readings are added is no longer pending. Needs ncu.
 """
 
 from __future__ import annotations

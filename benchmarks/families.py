@@ -1,7 +1,7 @@
 """Pairs of matrices whose products have few terms, or terms of very different sizes.
 
-In float16 parts, elements 2^17 times smaller than the largest of their row or column lose bits. It
-shows in elements of C without larger terms.
+In float16 parts, elements 2^17 times smaller than the largest of their row or column lose bits.
+This matters in elements of C without larger terms.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ def diagonal(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
 
 
 def cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-    """The second half of A and B cancels the first, but for the specks of A's first half."""
+    """The second half of A and B cancels the first, except for the specks in A's first half."""
     a, b = specks(rng, m, k // 2), rng.standard_normal((k // 2, n)).astype(np.float32)
     return np.hstack([a, -np.where(np.abs(a) < 2**-12, 0, a)]), np.vstack([b, b])
 
 
 def gradients(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-    """Gradients of m features for k tokens, a few of them far larger, by activations."""
+    """Gradients of m features for k tokens, a few of them far larger, times activations."""
     a = rng.standard_normal((m, k)) * np.exp2(rng.standard_normal((m, k)) - 12)
     a[:, :: max(k // 8, 1)] *= 2.0**12
     return a.astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
 
 
 def softmax_gradients(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-    """Probabilities of k classes minus one for the right class, by embeddings."""
+    """Probabilities of k classes minus one for the right class, times embeddings."""
     p = np.exp(1.5 * rng.standard_normal((m, k)) - 9.5)
     p[np.arange(m), rng.integers(0, k, m)] -= 1
     return p.astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)

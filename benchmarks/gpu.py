@@ -1,4 +1,4 @@
-"""GPU 0 as measurements use it: random matrices, clocks, sensors. Tests put a CPU in its place."""
+"""GPU 0 as measurements use it: random matrices, clocks, sensors. Tests use a CPU instead."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Gpu:
         return [float(a.elapsed_time(b)) / 1e3 for a, b in pairwise(marks)]
 
     def busy(self, work: Work) -> float:
-        """Seconds in which some work keeps the GPU busy, without those it waits for the host."""
+        """Seconds for which some work keeps the GPU busy, without waits for the host."""
         profiler = self.torch.profiler
         with profiler.profile(
             activities=[profiler.ProfilerActivity.CUDA], acc_events=True

@@ -37,7 +37,7 @@ class Group:
     baselines: tuple[str, ...] | None = None  # None: those that are installed
 
     def plan(self, chosen: str = "") -> session.BenchPlan:
-        """The measurement of all rungs, or of those whose names are `chosen`, with commas between.
+        """The measurement of all rungs, or of those whose names are `chosen`, separated by commas.
 
         Raises UnknownNameError.
         """

@@ -1,4 +1,4 @@
-"""What a measurement consists of, and how it is run into its record."""
+"""What a measurement consists of, and how it fills its record."""
 
 from __future__ import annotations
 

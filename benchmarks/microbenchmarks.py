@@ -1,8 +1,8 @@
 """Kernels that measure latencies and rates of a GPU: the sources of parameters that are `measured`.
 
-A case repeats an instruction in an unrolled loop between two readings of the clock. Where each
-needs the result of the one before, by one warp, the quotient is its latency; where several chains
-are independent, by enough warps, it is the time that its unit takes. Bodies differ by their
+A case repeats an instruction in an unrolled loop between two readings of the clock. If each needs
+the result of the previous one, in one warp, the quotient is the latency; if several chains are
+independent, in enough warps, it is the time for which the unit is occupied. Bodies differ by their
 position `{i}`, as the assembler would merge equal loads.
 """
 
@@ -17,7 +17,7 @@ SHARED_BYTES = 32768
 MB = 1 << 20
 LINES = 37  # lines between two links of a chain through memory
 MANY = (1, 4, 8, 16, 32)  # warps
-_SAME = "a += one - 1;"  # the compiler cannot know that the address is that of the turn before
+_SAME = "a += one - 1;"  # the compiler cannot know that the address is that of the last turn
 _BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 _PLACE = re.compile(r"\{i(?:\*(\d+))?\}")  # the position of a body, times a number
 
@@ -241,7 +241,7 @@ def memory() -> Iterator[Case]:
 
 
 def bursts() -> Iterator[Case]:
-    """Instructions that one warp issues before their queue holds it up, by their number."""
+    """Instructions that one warp issues before their queue stalls it, by their number."""
     for kind, address, setup in (
         ("shared load, 1 way", '"r"(a + {j} * 128)', "u32 a = at(shared) + 4 * lane;"),
         ("shared load, 32 ways", '"r"(a + {j} * 4)', "u32 a = at(shared) + 128 * lane;"),

@@ -52,7 +52,7 @@ def launches(
     """Yield the launches of every rung at the sizes of its problem, in the same order each time.
 
     all_families: of the inputs of histograms, whose counters depend on them. word: only rungs whose
-    names contain it, or one of several words with commas between.
+    names contain it, or one of several words separated by commas.
     """
     for name, chosen in sizes.items():
         problem = problems.find(name)

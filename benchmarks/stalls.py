@@ -2,8 +2,8 @@
 
     python -m benchmarks stalls gemmlab/lab/explain/stalls-h200.json
 
-`gemmlab explain`, `show` and `report` show the readings. Each belongs to machine code and is found
-by its bits: read again after a kernel has changed. Needs ncu.
+`gemmlab explain`, `show` and `report` show the readings. Each belongs to one version of the machine
+code and is found by its bits: measure again after a kernel has changed. Needs ncu.
 """
 
 from __future__ import annotations
