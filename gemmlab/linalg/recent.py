@@ -29,7 +29,7 @@ class Planned(Protocol):
 
     @property
     def saved_s(self) -> float:
-        """The seconds of GPU time that it saves compared with `ieee`, as predicted."""
+        """The predicted seconds of GPU time that it saves compared with `ieee`."""
 
 
 class Repeatable(Planned, Protocol):

@@ -341,7 +341,7 @@ def most(x: Any, y: Any) -> Any:
 
 
 def first_least(values: Sequence[Any]) -> tuple[Any, Any]:
-    """The index of the first of the smallest numbers, and that number; also of symbols."""
+    """The index of the first of the smallest numbers, and that number; symbols are allowed."""
     recorder = next((x._recorder for x in values if isinstance(x, Symbol)), None)
     numbers = [x.value if isinstance(x, Symbol) else x for x in values]
     index, value = numbers.index(min(numbers)), min(numbers)

@@ -118,7 +118,7 @@ class WorkspaceAddresses:
 class Job:
     """A product on tensor cores: C = alpha·left·right + beta·D; rows of C are contiguous.
 
-    d: what is added, of the shape of C, with any strides; None: C itself.
+    d: the matrix D, of the shape of C, with any strides; None: C itself.
     """
 
     left: Factor

@@ -42,7 +42,7 @@ MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pac
 # past their end by up to nine steps of 1024 elements.
 MOST_LENGTH = 2**31 - 2**14
 
-# One wide vector in so many is tolerated, and one doubtful element whose row and column are
+# One wide vector in this many is tolerated, and one doubtful element whose row and column are
 # contiguous: `gemmlab docs matmul`. On an H200, a doubtful element takes as long as reading both at
 # 2 TB/s, and `bf16x6` computes 110 Tflop/s, so repairing one takes as long as computing 220.
 TOLERATED = 256

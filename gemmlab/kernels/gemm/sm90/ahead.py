@@ -16,7 +16,7 @@ class Work(NamedTuple):
     """What a thread works with."""
 
     items: Items
-    shares: tuple  # what it copies of both operands
+    shares: tuple  # how it copies both operands
     spots: tuple  # where its elements of A begin in the staged tile
     source: Int32  # where its elements of B begin in the staged tile
     spot: Int32  # where its parts of B begin in a buffer

@@ -108,7 +108,7 @@ def copy_share(
 
 
 def steps(length: Int32, step: int) -> Int32:
-    """length / step, rounded up; also of a negative length. step: a power of two."""
+    """length / step, rounded up; the length may be negative. step: a power of two."""
     return (length + (step - 1)) >> (step.bit_length() - 1)
 
 

@@ -6,7 +6,7 @@ crosses, a block forms the float32 product as the `shared` rung does, and adds i
 elements.
 
 **Doubtful elements.** `mainloop` sets a bit of `doubts` for each sum that elements at risk may have
-spoiled. Blocks take turns at the words of `doubts`: doubtful elements often lie side by side, so
+spoiled. Blocks take turns at the words of `doubts`: doubtful elements are often adjacent, so
 neighbouring words go to different blocks, whose warps take turns at the elements. Each of several
 launches over k has its own words, for the terms of its `segment` of k. If there are more than
 `most_doubts` of them, all of C has been computed again.

@@ -147,7 +147,7 @@ def divmod_lane(lane: Int32, which: int, config: Any) -> tuple:
 
 
 def line_of_copy(which: int, i: int, config: Any) -> int:
-    """How many lines a thread's i-th line of eight is behind its first one."""
+    """How many lines a thread's i-th line of eight comes after its first one."""
     if which and is_k_major(which, config):
         return i
     return i * (32 // lanes_per_line(which, config))
@@ -352,7 +352,7 @@ def vector_of(line: Any, size: int) -> Any:
     """The vector of a line of B's parts.
 
     Lines are ordered so that a thread's sums are those of four neighbors in C, and those of the
-    four threads that share a row lie side by side.
+    four threads that share a row are adjacent.
     """
     p, q = line % (size // 4), line // (size // 4)
     return (p & -8) * 4 + (p & 1) * 16 + (p >> 1 & 3) * 4 + q
