@@ -64,6 +64,12 @@ SHALLOW += [
     (128, 128, 96, 200, "nn"),
     (512, 64, 48, 64, "nn"),
 ]
+# Products with a vector, which cuBLAS computes with kernels of its own.
+VECTORS = [
+    (*sizes, 1, "nn")
+    for n, k in ((64, 64), (512, 512), (4096, 512), (512, 4096), (300, 20000), (16384, 16384))
+    for sizes in ((1, n, k), (n, 1, k))
+]
 SEEDS = (20, 21)  # of the shapes of `drawn`; those of the pages have another
 
 
@@ -71,7 +77,7 @@ def routes(gpu: Gpu) -> Iterator[Row]:
     """SGEMM, `fp16x3`, and each route: its index in `routes` of the tier, µs, error."""
     launcher = Launcher(0)
     row(gpu, launcher, *SHAPES[0])  # the first graphs of a process are slower
-    for case in (*SHAPES, *SHALLOW):
+    for case in (*SHAPES, *SHALLOW, *VECTORS):
         yield row(gpu, launcher, *case)
         gpu.release()
 

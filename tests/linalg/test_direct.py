@@ -145,7 +145,7 @@ def test_every_layout(tile: DirectConfig, transposed: tuple[bool, bool], swapped
 def test_the_next_kernel_starts_late_where_blocks_share_a_multiprocessor(
     tile: DirectConfig, shared: bool
 ) -> None:
-    """Behind the last wgmma, else before the kernel waits for the previous one."""
+    """After the last wgmma, else before the kernel waits for the previous one."""
     ptx = artifact(("multiply", tile, (tile.threads, 1, 1), SM90)).ptx
     [starts] = positions(ptx, "griddepcontrol.launch_dependents")
     [waits] = positions(ptx, "griddepcontrol.wait")

@@ -55,11 +55,11 @@ def test_no_route_is_faster_than_the_bound() -> None:
     for sms in (78, 114, 132):
         for k_major in ((True, True), (True, False)):
             for _ in range(60):
-                m, n, k, batch = (round(2 ** rng.uniform(0, top)) for top in (13, 13, 13, 3))
+                m, n, k, batch = (round(2 ** rng.uniform(0, top)) for top in (16, 16, 13, 3))
                 times = direct.seconds_of(m, n, k, batch, k_major, arch, sms)
                 time = max(min(times), direct.moving(m, n, k, batch, arch))
                 ratios.append(direct.bound(m, n, k, batch, arch, sms) / time)
-    assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.8
+    assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.9
 
 
 def test_factors_with_lines_that_are_not_aligned_cost_time() -> None:

@@ -39,9 +39,9 @@ SM90 = Architecture(
         PackConfig(fours=16),
         PackConfig(fours=16, threads=512),
     ),
-    # Fitted to 77 shapes with every tile and division of k, and to 120 drawn at random. Times of
-    # these tiles are of an H100, all others of an H200 (`gemmlab docs matmul`; the records
-    # benchmarks/h100/direct.json and benchmarks/h200/direct.json).
+    # Fitted to 77 shapes with every tile and division of k, and to 120 drawn at random: the times
+    # of these tiles to benchmarks/h100/direct.json; those of `fma`, the rates, and SGEMM's to
+    # benchmarks/h200/direct.json.
     direct=(
         DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.31e-6, 1.31e-6, 6.12e-6, 1.38e-6),
         DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.863e-6, 0.863e-6, 4.47e-6, 0.984e-6),
@@ -189,7 +189,8 @@ SM90 = Architecture(
     sgemm_step=14.7e-9,
     sgemm_unaligned=0.396,
     sgemm_deep=629,
-    # 17 products with a vector, of which 1 × 512 × 512 takes 2.4 µs, 1 × 16384 × 16384 267.
+    # Rounded from 17 products on an H200 (no record): 1 × 512 × 512 took 2.4 µs, 1 × 16384 × 16384
+    # 251 to 285.
     sgemm_vector_start=1.9e-6,
     sgemm_vector_bytes=4e12,
 )
