@@ -144,6 +144,15 @@ def element(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
     return cute.make_tensor(pointer + i, cute.make_layout(1))
 
 
+def pairwise(values: list, combine: Any) -> Any:
+    """Combine numbers in pairs, then the results: a short chain of dependent instructions."""
+    while len(values) > 1:
+        rest = values[len(values) // 2 * 2 :]
+        pairs = zip(values[::2], values[1::2], strict=False)
+        values = [combine(a, b) for a, b in pairs] + rest
+    return values[0]
+
+
 @cute.jit
 def copy_async(
     source: cute.Tensor,

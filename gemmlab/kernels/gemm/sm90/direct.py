@@ -45,10 +45,13 @@ is not stored: after all others, the block computes it again in float32.
 Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
 
+from functools import partial
+
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, TFloat32, Uint8, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import tf32
 from gemmlab.kernels.gemm.sm90.ahead import (
     Work,
@@ -125,10 +128,9 @@ def order_of(config: DirectConfig) -> list:
 def is_sound(sums: cute.Tensor, work: Work, ordinal: Int32) -> Boolean:
     """Whether the warp's sums of an item are valid; condemns them if they are not finite."""
     flags, warp = work.flags, work.warp
-    spoiled = Boolean(False)
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        spoiled = spoiled or magnitude(sums[i]) >= INFINITY
-    if spoiled:
+    sizes = [cute.math.absf(sums[i]) for i in range(cute.size(sums))]
+    most = simt.pairwise(sizes, partial(cute.arch.fmax, nan=True))
+    if magnitude(most) >= INFINITY:
         condemn(flags, ordinal, warp)
     cute.arch.sync_warp()
     return flags[ordinal, warp] == 0
