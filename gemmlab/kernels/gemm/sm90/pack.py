@@ -182,18 +182,28 @@ def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
 
 
 @cute.jit
+def factors_of(scale: Int32) -> tuple:
+    """Two powers of two, whose product is the scale 2^`scale`, and a mask of the scaled bits.
+
+    Two, because the scale itself may lie outside the range of float32. If `scale` is a mark, the
+    mask makes all elements 0.
+    """
+    half, mask = scale >> 1, Int32(-1)
+    if scale >= NOT_FINITE:
+        mask = Int32(0)
+    return power(half), power(scale - half), mask
+
+
+@cute.jit
 def split_four(
-    four: cute.TensorSSA, scales: Any, counts: cute.Tensor, config: cutlass.Constexpr
+    four: cute.TensorSSA, factors: list, counts: cute.Tensor, config: cutlass.Constexpr
 ) -> list:
-    """The parts of four elements, largest first; count those at risk."""
+    """The parts of four elements, largest first; count those at risk. factors: see `factors_of`."""
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
-        # Two steps: the scale itself may lie outside the range of float32.
-        half = scales[e] >> 1
-        value = four[e] * power(half) * power(scales[e] - half)
-        if scales[e] >= NOT_FINITE:
-            value = Float32(0)
+        first, second, mask = factors[e]
+        value = ((four[e] * first * second).bitcast(Int32) & mask).bitcast(Float32)
         size = magnitude(value)
         if size > 0 and size < (127 + scheme.floor) << 23:
             counts[e] += 1
@@ -226,14 +236,14 @@ def store_parts(parts: list, target: cute.Pointer, step: Int64) -> None:
 @cute.jit
 def pack_four(
     four: cute.TensorSSA,
-    scales: Any,
+    factors: list,
     counts: cute.Tensor,
     target: cute.Pointer,
     step: Int64,
     config: cutlass.Constexpr,
 ) -> None:
     """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
-    store_parts(split_four(four, scales, counts, config), target, step)
+    store_parts(split_four(four, factors, counts, config), target, step)
 
 
 @cute.jit
@@ -366,12 +376,13 @@ def pack_mn_major(
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-    target = out + Int64(item) * scheme.parts * depth * pitch + column
+    factors = [factors_of(scale) for scale in scales]
+    target = out + (Int64(item) * scheme.parts * depth + first) * pitch + column
+    between, step = Int64(CLUSTER * ROWS) * pitch, Int64(depth) * pitch
     for i in cutlass.range_constexpr(FOURS):
-        line = first + i * CLUSTER * ROWS
-        if line < depth and column < vectors:
-            four, start = held[None, i].load(), target + Int64(line) * pitch
-            pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
+        if first + i * CLUSTER * ROWS < depth and column < vectors:
+            pack_four(held[None, i].load(), factors, counts, target, step, config)
+        target += between
     cute.arch.cluster_wait()  # no block still reads this block's peaks
     reduce_strip((sW,), (counts,), ("add",))
     if inside and sW[0, thread] > 0:

@@ -128,8 +128,7 @@ def pack_mn_major_deep(
             simt.element(shortfall, at)[0] = short
             pack.record_scale(at, sS[thread], unscale, risk, status)
     cute.arch.sync_threads()
-    scales = [sS[thread % 32 * 4 + e] for e in range(4)]
-
+    factors = [pack.factors_of(sS[thread % 32 * 4 + e]) for e in range(4)]
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     held = cute.make_rmem_tensor((4, FOURS), Float32)
@@ -146,7 +145,7 @@ def pack_mn_major_deep(
             row = line + i * PACK_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
-                pack.pack_four(four, scales, counts, target + Int64(row) * pitch, step, config)
+                pack.pack_four(four, factors, counts, target + Int64(row) * pitch, step, config)
     sW = reduce_warps(counts, "add")
     if inside and sW[0, thread] > 0:
         pack.add_risk(risk + at, sW[0, thread], short, depth, status)

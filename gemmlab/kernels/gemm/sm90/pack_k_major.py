@@ -104,11 +104,11 @@ def pack_vector(
 
     # Registers hold the front of the vector. The rest of a long vector is read twice.
     held = cute.make_rmem_tensor((4, FOURS), Float32)
-    peak, exponents = Int32(0), Int32(0)
     for i in cutlass.range_constexpr(FOURS):
         four = load_vector(mX, vector, first + i * STRIDE, aligned)
         for e in cutlass.range_constexpr(4):
             held[e, i] = four[e]
+    peak, exponents = Int32(0), Int32(0)
     for i in cutlass.range_constexpr(4 * FOURS):
         peak = cutlass.max(peak, pack.magnitude(held[i]))
         exponents += pack.magnitude(held[i]) >> 23
@@ -130,12 +130,12 @@ def pack_vector(
         for i in cutlass.range_constexpr(FOURS):
             if start + i * STRIDE < depth:
                 k, four = first + i * STRIDE, held[None, i].load()
-                parts = pack.split_four(four, [scale] * 4, counts, config)
+                parts = pack.split_four(four, [pack.factors_of(scale)] * 4, counts, config)
                 store_vector(parts, target + k, step, shift, k + shift < depth, aligned)
         for at in cutlass.range(start + FOURS * STRIDE, depth, STRIDE, unroll=4):
             k = at + first - start
             four = load_vector(mX, vector, k, aligned)
-            parts = pack.split_four(four, [scale] * 4, counts, config)
+            parts = pack.split_four(four, [pack.factors_of(scale)] * 4, counts, config)
             store_vector(parts, target + k, step, shift, k + shift < depth, aligned)
     count = counts[0] + counts[1] + counts[2] + counts[3]
     if lane >= LANES:

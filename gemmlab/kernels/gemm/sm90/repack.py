@@ -108,7 +108,8 @@ def repack_operand(
                 if simt.element(risk, at)[0] < 0:
                     scales[e] = Int32(pack.NOT_FINITE)
             four = pack.load_inside(mX, line, i, wide)
-            pack.pack_four(four, scales, counts, target + i, Int64(lines) * pitch, config)
+            factors = [pack.factors_of(scales[e]) for e in range(4)]
+            pack.pack_four(four, factors, counts, target + i, Int64(lines) * pitch, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)
