@@ -19,7 +19,13 @@ from cutlass.cute.nvgpu import warp
 from gemmlab.kernels.gemm import packed
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K
-from gemmlab.kernels.gemm.sm90.epilogue import Output, clear_doubts, exceeds, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import (
+    Output,
+    exceeds,
+    exponents_at,
+    finish_tile,
+    most_loss,
+)
 from gemmlab.kernels.gemm.sm90.scheduling import tile_coordinates
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of
 from gemmlab.kernels.gemm.tensor_core import fragments
@@ -150,10 +156,9 @@ def finish(sums, output: Output, place: tuple, sizes: tuple, config: cutlass.Con
         coords = cute.make_tensor(
             cute.domain_offset(corner, block).iterator, cute.make_layout(shape, stride=strides)
         )
-        if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
-            if output.doubt > 0:
-                clear_doubts(coords, output, place, sizes, config)
-        finish_tile(own, coords, output, place, sizes, config)
+        exponents = exponents_at(output, place, sizes, config)
+        rest = most_loss(output), exponents, place, sizes, config
+        finish_tile(own, coords, output, *rest)
 
 
 @cute.kernel

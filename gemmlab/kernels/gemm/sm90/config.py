@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gemmlab.kernels.common import MAX_SMEM, require
+from gemmlab.kernels.common import MAX_SMEM, ceil_div, require
 
 LINE = 64  # 16-bit elements in 128 bytes, the longest line that the 128-byte swizzle permits
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
@@ -212,8 +212,18 @@ class TileConfig:
         return 2 * LINE * (self.block_m + self.block_n)
 
     @property
+    def record_words(self) -> int:
+        """Of what the epilogue must know of a tile: its rows' and columns' exponents, its place."""
+        return self.block_m + self.block_n + 4
+
+    @property
+    def records(self) -> int:
+        """Records in shared memory: of the tile in the epilogue, and of all tiles in the stages."""
+        return 1 + ceil_div(self.stages, self.scheme.parts)
+
+    @property
     def smem_bytes(self) -> int:
-        return self.stages * self.stage_bytes
+        return self.stages * self.stage_bytes + 4 * self.records * self.record_words
 
     @property
     def totals_bytes(self) -> int:

@@ -11,6 +11,7 @@ from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, VECTOR_PITCH
 
 NO_LOSS = -1e38
+NEAR = 63  # the sum of two exponents that are not larger is that of a normal number
 
 
 class Output(NamedTuple):
@@ -47,12 +48,12 @@ def power(e: Int32) -> Float32:
 
 
 @cute.jit
-def largest(values: cute.Tensor) -> Int32:
-    """The largest magnitude among a thread's integers."""
-    most = cutlass.max(values[0], -values[0])
-    for i in cutlass.range_constexpr(1, cute.size(values)):
-        most = cutlass.max(most, cutlass.max(values[i], -values[i]))
-    return most
+def are_near(exponents: cute.Tensor) -> Boolean:
+    """Whether a thread's exponents are at most NEAR in magnitude."""
+    most = Uint32(0)
+    for i in cutlass.range_constexpr(cute.size(exponents)):
+        most = cutlass.max(most, Uint32(exponents[i] + NEAR))
+    return most <= 2 * NEAR
 
 
 @cute.jit
@@ -68,38 +69,55 @@ def pair(
 ) -> cute.Tensor:
     """A thread's j-th pair of elements in a row of C; one 64-bit access if 8-byte aligned."""
     address = (start + 8 * j).toint()
-    aligned = cute.make_ptr(Float32, address, start.memspace, assumed_align=alignment)
+    aligned = cute.make_ptr(start.value_type, address, start.memspace, assumed_align=alignment)
     return cute.make_tensor(aligned, cute.make_layout(2))
 
 
 @cute.jit
 def unscale(
-    sums: cute.Tensor, coords: cute.Tensor, corner: tuple, exponents: tuple, alpha: Float32
+    sums: cute.Tensor,
+    coords: cute.Tensor,
+    exponents: tuple,
+    ends: tuple,
+    inside: Boolean,
+    alpha: Float32,
 ) -> None:
-    """sums = alpha·2^(ua + ub)·sums. `exponents` holds ua of all rows and ub of all columns."""
-    row0, col0 = corner
+    """sums = alpha·2^(ua + ub)·sums.
+
+    exponents: pointers to ua of the tile's rows and ub of its columns, both 8-byte aligned. ends:
+    the rows and columns of C from the tile's corner on.
+    """
     pairs = sums.shape[0][2]
     rU = cute.make_rmem_tensor(2, Int32)
     cU = cute.make_rmem_tensor((2, pairs), Int32)
     for r in cutlass.range_constexpr(2):
-        rU[r] = exponents[0][row0 + coords[(0, r, 0), 0, 0][0]]
-    for e in cutlass.range_constexpr(2):
-        for j in cutlass.range_constexpr(pairs):
-            cU[e, j] = exponents[1][col0 + coords[(e, 0, j), 0, 0][1]]
-
-    # Rows and columns outside C have arbitrary exponents, whose sum could overflow.
-    is_normal = largest(rU) <= 126 - largest(cU)
-    for r in cutlass.range_constexpr(2):
+        rU[r] = simt.element(exponents[0], coords[(0, r, 0), 0, 0][0])[0]
+    for j in cutlass.range_constexpr(pairs):
+        cU[None, j].store(pair(exponents[1] + coords[(0, 0, 0), 0, 0][1], j, 8).load())
+    if not inside:  # exponents outside C are arbitrary
+        for r in cutlass.range_constexpr(2):
+            if coords[(0, r, 0), 0, 0][0] >= ends[0]:
+                rU[r] = Int32(0)
         for j in cutlass.range_constexpr(pairs):
             for e in cutlass.range_constexpr(2):
-                exponent, value = rU[r] + cU[e, j], sums[(e, r, j), 0, 0]
-                if is_normal:
-                    value *= power(exponent)
-                else:
+                if coords[(e, 0, j), 0, 0][1] >= ends[1]:
+                    cU[e, j] = Int32(0)
+    if are_near(rU) and are_near(cU):
+        for r in cutlass.range_constexpr(2):
+            row = (rU[r] + 127) << 23
+            for j in cutlass.range_constexpr(pairs):
+                for e in cutlass.range_constexpr(2):
+                    scale = (row + (cU[e, j] << 23)).bitcast(Float32)
+                    sums[(e, r, j), 0, 0] = alpha * (sums[(e, r, j), 0, 0] * scale)
+    else:
+        for r in cutlass.range_constexpr(2):
+            for j in cutlass.range_constexpr(pairs):
+                for e in cutlass.range_constexpr(2):
                     # Two steps: 2^(ua + ub) itself may lie outside the range of float32.
+                    exponent = rU[r] + cU[e, j]
                     half = exponent >> 1
-                    value = value * power(half) * power(exponent - half)
-                sums[(e, r, j), 0, 0] = alpha * value
+                    value = sums[(e, r, j), 0, 0] * power(half) * power(exponent - half)
+                    sums[(e, r, j), 0, 0] = alpha * value
 
 
 @cute.jit
@@ -111,12 +129,11 @@ def store(
     corner: tuple,
     beta: Float32,
     wide: tuple,
-    in_sectors: Boolean,
 ) -> None:
     """C = sums + beta·D for the thread's elements ((2, 2, n/8), 1, 1).
 
-    D has any strides, and may be C. wide: whether C, and D, can be accessed in pairs. in_sectors:
-    whether rows of the tile start where a sector does.
+    D has any strides, and may be C. wide: whether the tile lies inside C, and inside D, and its
+    rows start where a sector of C, and a pair of D, does.
     """
     m, n = mC.shape
     pairs = sums.shape[0][2]
@@ -138,27 +155,22 @@ def store(
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
                     sums[(e, r, j), 0, 0] += beta * old[e, j]
-        if not in_sectors:
+        if wide[0]:
+            for j in cutlass.range_constexpr(pairs):
+                two = cute.make_rmem_tensor(2, Float32)
+                for e in cutlass.range_constexpr(2):
+                    two[e] = sums[(e, r, j), 0, 0]
+                pair(start, j, 8).store(two.load())
+        else:
             cute.arch.sync_warp()  # a thread may store where another has loaded D
             store_shifted(sums, r, start, (row, col), mC)
-        else:
-            for j in cutlass.range_constexpr(pairs):
-                if wide[0]:
-                    two = cute.make_rmem_tensor(2, Float32)
-                    for e in cutlass.range_constexpr(2):
-                        two[e] = sums[(e, r, j), 0, 0]
-                    pair(start, j, 8).store(two.load())
-                else:
-                    for e in cutlass.range_constexpr(2):
-                        if row < m and col + 8 * j + e < n:
-                            pair(start, j)[e] = sums[(e, r, j), 0, 0]
 
 
 @cute.jit
 def store_shifted(
     sums: cute.Tensor, r: cutlass.Constexpr, start: cute.Pointer, at: tuple, mC: cute.Tensor
 ) -> None:
-    """Store row r of the thread's sums, which starts in the middle of a sector of 32 bytes.
+    """Store row r of the thread's sums, which may start in the middle of a sector of 32 bytes.
 
     L2 takes as long to write a part of a sector as a whole one. So the four threads that share
     eight columns shift their sums along the row, until each group of eight fills a sector. A thread
@@ -174,6 +186,7 @@ def store_shifted(
     turns = ((shift + 1) // 2, shift // 2)  # threads by which even, and odd, columns move
     sources = [lane - own + (own + turn) % 4 for turn in turns]
     end = cutlass.min(n - (col - 2 * own), 8 * pairs)
+    whole = row < m and end == 8 * pairs
     if row >= m:
         end = Int32(0)
     for j in cutlass.range_constexpr(-1, pairs):
@@ -188,7 +201,10 @@ def store_shifted(
         if shift % 2 == 1:
             two[0], two[1] = moved[1], moved[0]
         column = 8 * j + shift + 2 * own
-        if column >= 0 and column + 1 < end:
+        fits = column >= 0 and column + 1 < end
+        if cutlass.const_expr(0 <= j < pairs - 1):
+            fits = whole or fits
+        if fits:
             pair(first + column, 0, 8).store(two.load())
         else:
             for e in cutlass.range_constexpr(2):
@@ -200,7 +216,7 @@ def store_shifted(
 def clear_doubts(
     coords: cute.Tensor, output: Output, tile: tuple, sizes: tuple, config: cutlass.Constexpr
 ) -> None:
-    """Clear the bits of the warp's elements of a tile, which `leave_doubtful` may set later.
+    """Clear the bits of the warp's elements of a tile, which `leave_doubtful` may set.
 
     So no other launch has to clear them. Four lanes share a row, and take turns at its words.
     """
@@ -224,6 +240,7 @@ def leave_doubtful(
     sums: cute.Tensor,
     coords: cute.Tensor,
     output: Output,
+    certain: Float32,
     tile: tuple,
     corner: tuple,
     sizes: tuple,
@@ -233,15 +250,13 @@ def leave_doubtful(
     """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
 
     Few threads have a sum that would be doubtful in the row and the column with the most elements
-    at risk; only these read the counts of their own rows and columns. Shortfalls are read only if a
-    sum is small compared with these counts, too.
+    at risk; only these read the counts of their own rows and columns. Shortfalls are read only for
+    sums that are small compared with these counts, too.
     """
     m, n = sizes
     item, _, _ = tile
     row0, col0 = corner
     pairs = sums.shape[0][2]
-    rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
-    rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
     if not inside:  # sums outside C are 0; none is doubtful
         for j in cutlass.range_constexpr(pairs):
             for e in cutlass.range_constexpr(2):
@@ -250,44 +265,72 @@ def leave_doubtful(
                     col = col0 + coords[(e, 0, j), 0, 0][1]
                     if row >= m or col >= n:
                         sums[(e, r, j), 0, 0] = Float32(float("inf"))
-    certain = most_loss(output)
-    has_small = Boolean(False)
-    smallest = Float32(float("inf"))
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        smallest = cutlass.min(smallest, cutlass.max(sums[i], -sums[i]))
-    if smallest < certain:
-        loss_a = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
-        for j in cutlass.range_constexpr(pairs):
-            for e in cutlass.range_constexpr(2):
-                loss_b = loss_of(rB[col0 + coords[(e, 0, j), 0, 0][1]], output.doubt)
-                for r in cutlass.range_constexpr(2):
-                    value = sums[(e, r, j), 0, 0]
-                    has_small = has_small or cutlass.max(value, -value) < loss_a[r] + loss_b
-    if has_small:
-        fA = exponents_of(output.shortfall_a, item * output.item_stride_a, m)
-        fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
-        words = cute.ceil_div(n, 32)
+    magnitudes = [cute.math.absf(sums[i]) for i in range(cute.size(sums))]
+    if simt.pairwise(magnitudes, cute.arch.fmin) < certain:
+        rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
+        rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
+        lost = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
         for r in cutlass.range_constexpr(2):
-            for j in cutlass.range_constexpr(pairs):
-                for e in cutlass.range_constexpr(2):
-                    row = row0 + coords[(0, r, 0), 0, 0][0]
-                    col = col0 + coords[(e, 0, j), 0, 0][1]
-                    limit = loss_of(rA[row], output.doubt) + loss_of(rB[col], output.doubt)
-                    value = sums[(e, r, j), 0, 0]
-                    if cutlass.max(value, -value) < limit:
-                        known = least_magnitude(fA[row] + fB[col], output.depth, peak)
-                        if known < limit:
-                            sums[(e, r, j), 0, 0] = Float32(0)
-                            word = (Int64(item) * m + row) * words + col // 32
-                            atomics.add(output.doubts + word, Uint32(1) << (col % 32))
-                            atomics.add(output.doubted, Uint64(1))
+            for start in cutlass.range_constexpr(0, pairs, 16):
+                # A bit for each sum of the row in up to 16 pairs
+                small, count = Uint32(0), min(16, pairs - start)
+                for i in cutlass.range_constexpr(2 * count):
+                    col = col0 + coords[(i % 2, 0, start + i // 2), 0, 0][1]
+                    value = sums[(i % 2, r, start + i // 2), 0, 0]
+                    if cute.math.absf(value) < lost[r] + loss_of(rB[col], output.doubt):
+                        small |= Uint32(1 << i)
+                row = row0 + coords[(0, r, 0), 0, 0][0]
+                at = row, col0 + coords[(0, 0, start), 0, 0][1]
+                doubtful = mark_doubtful(small, at, lost[r], output, item, sizes, peak)
+                for i in cutlass.range_constexpr(2 * count):
+                    if doubtful & Uint32(1 << i) != 0:
+                        sums[(i % 2, r, start + i // 2), 0, 0] = Float32(0)
+
+
+@cute.jit
+def mark_doubtful(
+    small: Uint32,
+    at: tuple,
+    lost: Float32,
+    output: Output,
+    item: Int32,
+    sizes: tuple,
+    peak: cutlass.Constexpr,
+) -> Uint32:
+    """Mark those sums for `repair` whose terms may be small, too. Returns their bits.
+
+    small: a bit for each sum that may be doubtful, in pairs that are eight columns apart. at: row
+    and column of the first. lost: what their row may lose.
+    """
+    m, n = sizes
+    row, first = at
+    rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
+    fA = exponents_of(output.shortfall_a, item * output.item_stride_a, m)
+    fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
+    doubtful, left = small, small
+    for _ in cutlass.range(cute.arch.popc(small), unroll=1):
+        lowest = left & (~left + 1)
+        i = cute.arch.popc(lowest - 1)
+        left &= ~lowest
+        col = first + i // 2 * 8 + i % 2
+        known = least_magnitude(fA[row] + fB[col], output.depth, peak)
+        if known < lost + loss_of(rB[col], output.doubt):
+            word = (Int64(item) * m + row) * cute.ceil_div(n, 32) + col // 32
+            atomics.add(output.doubts + word, Uint32(1) << (col % 32))
+            atomics.add(output.doubted, Uint64(1))
+        else:
+            doubtful &= ~lowest
+    return doubtful
 
 
 @cute.jit
 def most_loss(output: Output) -> Float32:
     """What the row and the column with the most elements at risk may lose, see `loss_of`."""
-    risks = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
-    return Float32(Int32(risks[0] + risks[1])) * output.doubt
+    loss = Float32(0)
+    if output.doubt > 0:
+        risks = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
+        loss = Float32(Int32(risks[0] + risks[1])) * output.doubt
+    return loss
 
 
 @cute.jit
@@ -322,17 +365,30 @@ def loss_of(risk: Int32, doubt: Float32) -> Float32:
 
 
 @cute.jit
+def exponents_at(output: Output, tile: tuple, sizes: tuple, config: cutlass.Constexpr) -> tuple:
+    """Pointers to the exponents of a tile's rows and columns in memory. Both are aligned."""
+    item, tile_m, tile_n = tile
+    uA = exponents_of(output.unscale_a, item * output.item_stride_a, sizes[0])
+    uB = exponents_of(output.unscale_b, item * output.item_stride_b, sizes[1])
+    found = uA.iterator + tile_m * config.block_m, uB.iterator + tile_n * config.block_n
+    return tuple([cute.make_ptr(Int32, x.toint(), x.memspace, assumed_align=16) for x in found])
+
+
+@cute.jit
 def finish_tile(
     sums: cute.Tensor,
     coords: cute.Tensor,
     output: Output,
+    certain: Float32,
+    exponents: tuple,
     tile: tuple,
     sizes: tuple,
     config: cutlass.Constexpr,
 ) -> None:
     """Write the thread's elements of one tile of C.
 
-    coords: row and column of each sum within the tile. tile: batch item, tile row, tile column.
+    coords: row and column of each sum within the tile. certain: `most_loss`. exponents: see
+    `unscale`. tile: batch item, tile row, tile column.
     """
     item, tile_m, tile_n = tile
     m, n = sizes
@@ -340,21 +396,19 @@ def finish_tile(
     mC = cute.make_tensor(
         output.c + item * output.batch_c, cute.make_layout((m, n), stride=(ldc, 1))
     )
-    uA = exponents_of(output.unscale_a, item * output.item_stride_a, m)
-    uB = exponents_of(output.unscale_b, item * output.item_stride_b, n)
     row0, col0 = tile_m * config.block_m, tile_n * config.block_n
     mD = cute.make_tensor(
         output.d + item * output.batch_d,
         cute.make_layout((m, n), stride=(output.row_d, output.column_d)),
     )
     inside = row0 + config.block_m <= m and col0 + config.block_n <= n
-    in_sectors = mC.iterator.toint() % 32 == 0 and ldc % 8 == 0
-    wide = inside and in_sectors
+    wide = inside and mC.iterator.toint() % 32 == 0 and ldc % 8 == 0
     wide_d = inside and mD.iterator.toint() % 8 == 0 and output.row_d % 2 == 0
     wide_d = wide_d and output.column_d == 1
     if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
         if output.doubt > 0:
-            peak = config.scheme.peak
-            leave_doubtful(sums, coords, output, tile, (row0, col0), sizes, inside, peak)
-    unscale(sums, coords, (row0, col0), (uA, uB), output.alpha)
-    store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d), in_sectors)
+            peak, corner = config.scheme.peak, (row0, col0)
+            clear_doubts(coords, output, tile, sizes, config)
+            leave_doubtful(sums, coords, output, certain, tile, corner, sizes, inside, peak)
+    unscale(sums, coords, exponents, (m - row0, n - col0), inside, output.alpha)
+    store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))

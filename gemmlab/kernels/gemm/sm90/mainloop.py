@@ -12,7 +12,9 @@ sum that the tensor cores form from zero, smallest products first. Ordinary floa
 round, add finished chains to the thread's sums.
 
 A ring of stages in shared memory connects the producer and the consumers. A stage holds one part
-(hi, lo, …) of a tile of A and of a tile of B.
+(hi, lo, …) of a tile of A and of a tile of B. What the epilogue must know of a tile of C, such as the
+exponents of its rows and columns, arrives with the tile's first stage: a *record*. While all
+multiprocessors store C, a load from memory takes longer than the epilogue's arithmetic.
 
 | warps                       | work                 | wait on               | arrive on           |
 |-----------------------------|----------------------|-----------------------|---------------------|
@@ -23,7 +25,7 @@ A ring of stages in shared memory connects the producer and the consumers. A sta
 
 | barrier       | arrivals per phase                          | the phase ends when               |
 |---------------|---------------------------------------------|-----------------------------------|
-| full[stage]   | 1, and the stage's bytes                    | both tiles have arrived           |
+| full[stage]   | 1, and the bytes of stage and record        | all of them have arrived          |
 | empty[stage]  | consumer warps of all blocks of the cluster | no warp still reads the stage     |
 | named 1 + w   | the threads of 2 consumer warpgroups        | consumer warpgroup w may multiply |
 | cluster       | all threads, at the start and at the end    | barriers are set up; all are done |
@@ -43,7 +45,13 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import Output, clear_doubts, exceeds, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import (
+    Output,
+    exceeds,
+    exponents_at,
+    finish_tile,
+    most_loss,
+)
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.scheduling import (
     next_stage,
@@ -51,7 +59,14 @@ from gemmlab.kernels.gemm.sm90.scheduling import (
     tile_coordinates,
     wait_for_turn,
 )
-from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, TmaOperand, fetch, tiles_of, tma_operand
+from gemmlab.kernels.gemm.sm90.tiles import (
+    ELEMENTS,
+    TmaOperand,
+    fetch,
+    fetch_line,
+    tiles_of,
+    tma_operand,
+)
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -77,10 +92,11 @@ REGISTERS = {2: (40, 232), 3: (32, 160)}
 
 
 class Ring(NamedTuple):
-    """The stages in shared memory, and their barriers."""
+    """The stages in shared memory, their barriers, and records of the next tiles of C."""
 
     a: cute.Pointer  # (stages, block_m, LINE)
     b: cute.Pointer  # (stages, block_n, LINE)
+    records: cute.Pointer  # (records, record_words)
     full: cute.Pointer  # (stages)
     empty: cute.Pointer  # (stages)
 
@@ -104,6 +120,7 @@ def set_up_ring(
     STAGES, CLUSTER = config.stages, config.cluster
     smem_a = cute.arch.get_dyn_smem(ELEMENTS[config.scheme.dtype], 1024)
     smem_b = smem_a + STAGES * config.block_m * LINE
+    records = cute.recast_ptr(smem_b + STAGES * config.block_n * LINE, dtype=Int32)
     full = cute.arch.alloc_smem(Int64, STAGES, 8)
     empty = cute.arch.alloc_smem(Int64, STAGES, 8)
     if warp == 0:
@@ -116,7 +133,7 @@ def set_up_ring(
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    return Ring(smem_a, smem_b, full, empty)
+    return Ring(smem_a, smem_b, records, full, empty)
 
 
 @cute.jit
@@ -125,13 +142,18 @@ def produce(
     operand_b: TmaOperand,
     ring: Ring,
     work: Work,
+    output: Output,
     config: cutlass.Constexpr,
 ) -> None:
-    """Fill the stages in the order in which `consume` reads them. Run by one warp."""
+    """Fill the stages in the order in which `consume` reads them. Run by one warp.
+
+    The record of a tile of C arrives with its first stage.
+    """
     PARTS, STAGES, CLUSTER = config.scheme.parts, config.stages, config.cluster
-    stage, phase = Int32(0), Int32(0)
+    stage, phase, record = Int32(0), Int32(0), Int32(0)
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
-        item, tile_m, tile_n = tile_coordinates(tile, work.m, work.n, config)
+        place = tile_coordinates(tile, work.m, work.n, config)
+        item, tile_m, tile_n = place
         for k_tile in cutlass.range(work.k_tiles, unroll=1):
             for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
                 part_a = item * operand_a.item_stride * PARTS + part
@@ -139,11 +161,34 @@ def produce(
                 bar = ring.full + stage
                 # NOTE: a wait for the phase before a new barrier's first returns at once.
                 cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
+                expected = Int32(config.stage_bytes)
                 with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive_and_expect_tx(bar, config.stage_bytes)
+                    if k_tile == 0 and cutlass.const_expr(part == PARTS - 1):
+                        at = ring.records + record * config.record_words
+                        expected += record_tile(at, place, work, output, bar, config)
+                    cute.arch.mbarrier_arrive_and_expect_tx(bar, expected)
                 fetch(operand_a, tile_m, k_tile, part_a, stage, bar)
                 fetch(operand_b, tile_n, k_tile, part_b, stage, bar)
                 stage, phase = next_stage(stage, phase, STAGES)
+        record = (record + 1) % config.records
+
+
+@cute.jit
+def record_tile(
+    record: cute.Pointer,
+    place: tuple,
+    work: Work,
+    output: Output,
+    bar: cute.Pointer,
+    config: cutlass.Constexpr,
+) -> Int32:
+    """Start to write the record of a tile. Returns the bytes that arrive at `bar`."""
+    rows, columns = exponents_at(output, place, (work.m, work.n), config)
+    fetch_line(rows, record, config.block_m, bar)
+    fetch_line(columns, record + config.block_m, config.block_n, bar)
+    for i in cutlass.range_constexpr(3):
+        simt.element(record, config.block_m + config.block_n + i)[0] = place[i]
+    return Int32(4 * (config.block_m + config.block_n))
 
 
 @cute.jit
@@ -235,15 +280,12 @@ def consume(
     TOTAL = config.total_k // LINE  # k-tiles
     coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
-    stage, phase = Int32(0), Int32(0)
+    certain = most_loss(output)
+    stage, phase, record = Int32(0), Int32(0), Int32(0)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
-    for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
-        item, tile_m, tile_n = tile_coordinates(tile, work.m, work.n, config)
+    for _tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
         sums.fill(0.0)
-        if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
-            if output.doubt > 0:
-                clear_doubts(coords, output, (item, tile_m, tile_n), (work.m, work.n), config)
         for k_tile in cutlass.range(work.k_tiles, unroll=1):
             stages = [None] * PARTS
             for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
@@ -258,7 +300,11 @@ def consume(
                 totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
-        finish_tile(sums, coords, output, (item, tile_m, tile_n), (work.m, work.n), config)
+        at = ring.records + record * config.record_words
+        place = tuple([simt.element(at, BM + BN + i)[0] for i in range(3)])
+        rest = certain, (at, at + BM), place, (work.m, work.n), config
+        finish_tile(sums, coords, output, *rest)
+        record = (record + 1) % config.records
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
 
@@ -288,7 +334,7 @@ def play_role(
             rest_a, rest_b = (1, shape_a, strides[0]), (CLUSTER, shape_b, strides[1])
             a = tma_operand(maps[0], ring.a, BM, config.a_major, *rest_a, config)
             b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config)
-            produce(a, b, ring, work, config)
+            produce(a, b, ring, work, output, config)
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])

@@ -111,3 +111,16 @@ def fetch(
         target = operand.smem[None, (stage * boxes + i) * shares + share]
         box = operand.gmem[None, x, y, part]
         cute.copy(operand.copy, box, target, tma_bar_ptr=bar, mcast_mask=all_blocks)
+
+
+@cute.jit
+def fetch_line(
+    source: cute.Pointer, target: cute.Pointer, count: cutlass.Constexpr, bar: cute.Pointer
+) -> None:
+    """Start to copy that many elements to shared memory. Run by one thread."""
+    bits = count * source.value_type.width
+    copy = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), source.value_type, num_bits_per_copy=bits)
+    layout = cute.make_layout(count)
+    cute.copy(
+        copy, cute.make_tensor(source, layout), cute.make_tensor(target, layout), mbar_ptr=bar
+    )
