@@ -12,8 +12,8 @@ sum that the tensor cores form from zero, smallest products first. Ordinary floa
 round, add finished chains to the thread's sums.
 
 A ring of stages in shared memory connects the producer and the consumers. A stage holds one part
-(hi, lo, …) of a tile of A and of a tile of B. What the epilogue must know of a tile of C, such as the
-exponents of its rows and columns, arrives with the tile's first stage: a *record*. While all
+(hi, lo, …) of a tile of A and of a tile of B. What the epilogue must know of a tile of C, such as
+the exponents of its rows and columns, arrives with the tile's first stage: a *record*. While all
 multiprocessors store C, a load from memory takes longer than the epilogue's arithmetic.
 
 | warps                       | work                 | wait on               | arrive on           |
