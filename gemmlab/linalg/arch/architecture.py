@@ -88,13 +88,15 @@ class Architecture:
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair
     fallback_time: float  # launches that exit immediately
-    check_rate: float  # elements of C per second that are compared with what may be lost
     clock_time: float  # per predicted clock of the product
     vector_time: float  # to pack a vector, however short
     # Bytes per second: packing K-major and MN-major operands, and writing C.
     pack_k_major_rate: float
     pack_mn_major_rate: float
     store_rate: float
+    # Shares by which packing an operand, and writing C, take longer if lines are not aligned.
+    pack_unaligned: float
+    store_unaligned: float
     # SGEMM: start in seconds; rows and columns are computed in multiples of the grain, and at least
     # so many; operations per second of large products; what others lose, as operations, at most as
     # a share of their own, and how much of that stacks lose; steps of k that the ends of a tile

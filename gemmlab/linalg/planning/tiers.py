@@ -267,17 +267,21 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     m, n, k, batch = case.m, case.n, case.k, case.batch
     seconds = arch.launch_time
     if fallback:
-        seconds += arch.fallback_time + m * n * batch / arch.check_rate
-    for count, k_major, scheme in zip((m, n), case.k_major, case.packed, strict=True):
-        size = 8 * count * k * batch
+        seconds += arch.fallback_time
+    *unaligned, shifted = _unaligned(case)
+    operands = zip((m, n), case.k_major, case.packed, unaligned, strict=True)
+    for count, k_major, scheme, lines in operands:
+        size, longer = 8 * count * k * batch, 1 + arch.pack_unaligned * lines
         if scheme is None and k_major:
-            seconds += most(size / arch.pack_k_major_rate, count * batch * arch.vector_time)
+            least_time = count * batch * arch.vector_time
+            seconds += most(size / arch.pack_k_major_rate, least_time) * longer
         elif scheme is None:
-            seconds += size / arch.pack_mn_major_rate
+            seconds += size / arch.pack_mn_major_rate * longer
     product = Product(m, n, k, n, batch)
     _, clocks = least_clocks(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
-    written = 4 * m * n * batch  # bytes
-    return seconds + clocks * arch.clock_time + written / arch.store_rate
+    stored = 4 * m * n * batch / arch.store_rate * (1 + arch.store_unaligned * shifted)
+    time: float = seconds + clocks * arch.clock_time + stored
+    return time
 
 
 def fallback_of(scheme: str, case: Case) -> str | None:
