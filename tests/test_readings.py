@@ -20,7 +20,7 @@ DOCUMENT = json.loads((FOLDER / "counters.json").read_text())
 GEMM = [{"problem": "gemm", "family": DOCUMENT["family"]} | r for r in DOCUMENT["readings"]]
 OTHERS = [
     reading
-    for name in ("counters-families.json", "counters-h100.json", "counters-packed.json")
+    for name in ("counters-families.json", "counters-h100.json")
     for reading in json.loads((FOLDER / name).read_text())["readings"]
 ]
 # The ragged shape of a GEMM has every kind of access that the aligned one has, and is faster.

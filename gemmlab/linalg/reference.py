@@ -9,7 +9,9 @@ import numpy as np
 from gemmlab.kernels.gemm.sm90.config import (
     DEEPEST,
     EMPTY_RISK,
+    FAR,
     LEAST_PEAK,
+    NEAR,
     NO_SHORTFALL,
     NOT_FINITE_RISK,
     WIDE_COUNT,
@@ -31,12 +33,13 @@ class PackedRows:
 
     @property
     def status(self) -> tuple[int, int, int]:
-        """What packing adds to the matrix's counts, and the largest count of a vector."""
+        """What packing adds to the matrix's counts, and the largest count of a vector, or `FAR`."""
         many = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
         wide = many & (self.shortfall > WIDE_SHORTFALL)
         at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
         not_finite = int((self.risk == NOT_FINITE_RISK).sum())
-        return at_risk, not_finite, int(self.risk.clip(0).max(initial=0))
+        most = FAR if (abs(self.unscale) > NEAR).any() else int(self.risk.clip(0).max(initial=0))
+        return at_risk, not_finite, most
 
     def sum(self, scheme: Scheme) -> np.ndarray:
         """The matrix that the parts represent, in float64."""

@@ -23,8 +23,8 @@ from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     exceeds,
     exponents_at,
+    extremes,
     finish_tile,
-    most_loss,
 )
 from gemmlab.kernels.gemm.sm90.scheduling import tile_coordinates
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of
@@ -157,7 +157,7 @@ def finish(sums, output: Output, place: tuple, sizes: tuple, config: cutlass.Con
             cute.domain_offset(corner, block).iterator, cute.make_layout(shape, stride=strides)
         )
         exponents = exponents_at(output, place, sizes, config)
-        rest = most_loss(output), exponents, place, sizes, config
+        rest = extremes(output), exponents, place, sizes, config
         finish_tile(own, coords, output, *rest)
 
 

@@ -33,6 +33,10 @@ WIDE_LEAST, WIDE_EVERY, WIDE_SHORTFALL = 8, 256, 20
 WIDE_COUNT = 2**40
 # They replace the number of elements at risk of vectors in which none are counted.
 NOT_FINITE_RISK, EMPTY_RISK = -1, -2
+# A scale is near if the magnitude of its exponent is at most NEAR: then the sum of two exponents is
+# that of a normal number. A vector whose scale is not raises the largest number of elements at risk
+# to FAR, whose lower 32 bits are as large as such a number can be.
+NEAR, FAR = 63, 2**40 + 2**31 - 1
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
 
 
@@ -212,18 +216,18 @@ class TileConfig:
         return 2 * LINE * (self.block_m + self.block_n)
 
     @property
-    def record_words(self) -> int:
-        """Of what the epilogue must know of a tile: its rows' and columns' exponents, its place."""
-        return self.block_m + self.block_n + 4
+    def exponents(self) -> int:
+        """Exponents of a tile's rows and columns."""
+        return self.block_m + self.block_n
 
     @property
-    def records(self) -> int:
-        """Records in shared memory: of the tile in the epilogue, and of all tiles in the stages."""
+    def exponent_buffers(self) -> int:
+        """In shared memory: for the tile in the epilogue, and for all tiles in the stages."""
         return 1 + ceil_div(self.stages, self.scheme.parts)
 
     @property
     def smem_bytes(self) -> int:
-        return self.stages * self.stage_bytes + 4 * self.records * self.record_words
+        return self.stages * self.stage_bytes + 4 * self.exponent_buffers * self.exponents
 
     @property
     def totals_bytes(self) -> int:

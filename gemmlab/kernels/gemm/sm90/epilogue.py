@@ -8,10 +8,9 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import FAR, NO_LIMIT, VECTOR_PITCH
 
 NO_LOSS = -1e38
-NEAR = 63  # the sum of two exponents that are not larger is that of a normal number
 
 
 class Output(NamedTuple):
@@ -48,15 +47,6 @@ def power(e: Int32) -> Float32:
 
 
 @cute.jit
-def are_near(exponents: cute.Tensor) -> Boolean:
-    """Whether a thread's exponents are at most NEAR in magnitude."""
-    most = Uint32(0)
-    for i in cutlass.range_constexpr(cute.size(exponents)):
-        most = cutlass.max(most, Uint32(exponents[i] + NEAR))
-    return most <= 2 * NEAR
-
-
-@cute.jit
 def exponents_of(exponents: cute.Pointer, item: Int32, length: Int32) -> cute.Tensor:
     """The exponents of one item of a batch. Reads up to a tile past the end are safe."""
     pitch = cute.round_up(length, VECTOR_PITCH)
@@ -78,14 +68,13 @@ def unscale(
     sums: cute.Tensor,
     coords: cute.Tensor,
     exponents: tuple,
-    ends: tuple,
-    inside: Boolean,
+    are_near: Boolean,
     alpha: Float32,
 ) -> None:
     """sums = alpha·2^(ua + ub)·sums.
 
-    exponents: pointers to ua of the tile's rows and ub of its columns, both 8-byte aligned. ends:
-    the rows and columns of C from the tile's corner on.
+    exponents: pointers to ua of the tile's rows and ub of its columns, both 8-byte aligned. Those
+    outside C are arbitrary.
     """
     pairs = sums.shape[0][2]
     rU = cute.make_rmem_tensor(2, Int32)
@@ -94,15 +83,7 @@ def unscale(
         rU[r] = simt.element(exponents[0], coords[(0, r, 0), 0, 0][0])[0]
     for j in cutlass.range_constexpr(pairs):
         cU[None, j].store(pair(exponents[1] + coords[(0, 0, 0), 0, 0][1], j, 8).load())
-    if not inside:  # exponents outside C are arbitrary
-        for r in cutlass.range_constexpr(2):
-            if coords[(0, r, 0), 0, 0][0] >= ends[0]:
-                rU[r] = Int32(0)
-        for j in cutlass.range_constexpr(pairs):
-            for e in cutlass.range_constexpr(2):
-                if coords[(e, 0, j), 0, 0][1] >= ends[1]:
-                    cU[e, j] = Int32(0)
-    if are_near(rU) and are_near(cU):
+    if are_near:
         for r in cutlass.range_constexpr(2):
             row = (rU[r] + 127) << 23
             for j in cutlass.range_constexpr(pairs):
@@ -185,31 +166,32 @@ def store_shifted(
     shift = Int32(-(first.toint() >> 2) & 7)  # elements up to the first whole sector
     turns = ((shift + 1) // 2, shift // 2)  # threads by which even, and odd, columns move
     sources = [lane - own + (own + turn) % 4 for turn in turns]
-    end = cutlass.min(n - (col - 2 * own), 8 * pairs)
+    left = n - (col - 2 * own)  # columns of C from the threads' first one on
+    end = cutlass.min(left, 8 * pairs)
     whole = row < m and end == 8 * pairs
     if row >= m:
         end = Int32(0)
-    for j in cutlass.range_constexpr(-1, pairs):
-        moved = cute.make_rmem_tensor(2, Float32)
-        for e in cutlass.range_constexpr(2):
-            given = sums[(e, r, max(j, 0)), 0, 0]
-            if own < turns[e]:
-                given = sums[(e, r, min(j + 1, pairs - 1)), 0, 0]
-            moved[e] = cute.arch.shuffle_sync(given, sources[e])
-        two = cute.make_rmem_tensor(2, Float32)
-        two.store(moved.load())
-        if shift % 2 == 1:
-            two[0], two[1] = moved[1], moved[0]
-        column = 8 * j + shift + 2 * own
-        fits = column >= 0 and column + 1 < end
-        if cutlass.const_expr(0 <= j < pairs - 1):
-            fits = whole or fits
-        if fits:
-            pair(first + column, 0, 8).store(two.load())
-        else:
-            for e in cutlass.range_constexpr(2):
-                if column + e >= 0 and column + e < end:
-                    pair(first + column, 0)[e] = two[e]
+    for group in cutlass.range_constexpr(-1, pairs, 8):
+        if 8 * group < left:
+            for j in cutlass.range_constexpr(group, min(group + 8, pairs)):
+                two = cute.make_rmem_tensor(2, Float32)
+                for e in cutlass.range_constexpr(2):
+                    given = sums[(e, r, max(j, 0)), 0, 0]
+                    if own < turns[e]:
+                        given = sums[(e, r, min(j + 1, pairs - 1)), 0, 0]
+                    two[e] = cute.arch.shuffle_sync(given, sources[e])
+                if shift % 2 == 1:
+                    two[0], two[1] = two[1], two[0]
+                column = 8 * j + shift + 2 * own
+                fits = column >= 0 and column + 1 < end
+                if cutlass.const_expr(0 <= j < pairs - 1):
+                    fits = whole or fits
+                if fits:
+                    pair(first + column, 0, 8).store(two.load())
+                elif column >= -1 and column < end:
+                    for e in cutlass.range_constexpr(2):
+                        if column + e >= 0 and column + e < end:
+                            pair(first + column, 0)[e] = two[e]
 
 
 @cute.jit
@@ -324,13 +306,14 @@ def mark_doubtful(
 
 
 @cute.jit
-def most_loss(output: Output) -> Float32:
-    """What the row and the column with the most elements at risk may lose, see `loss_of`."""
-    loss = Float32(0)
-    if output.doubt > 0:
-        risks = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
-        loss = Float32(Int32(risks[0] + risks[1])) * output.doubt
-    return loss
+def extremes(output: Output) -> tuple:
+    """What the row and the column with the most elements at risk may lose, see `loss_of`.
+
+    Also whether all scales are near, see `config`.
+    """
+    most = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
+    loss = (Float32(Int32(most[0])) + Float32(Int32(most[1]))) * output.doubt
+    return loss, cutlass.max(most[0], most[1]) < Uint64(FAR)
 
 
 @cute.jit
@@ -379,7 +362,7 @@ def finish_tile(
     sums: cute.Tensor,
     coords: cute.Tensor,
     output: Output,
-    certain: Float32,
+    known: tuple,
     exponents: tuple,
     tile: tuple,
     sizes: tuple,
@@ -387,8 +370,8 @@ def finish_tile(
 ) -> None:
     """Write the thread's elements of one tile of C.
 
-    coords: row and column of each sum within the tile. certain: `most_loss`. exponents: see
-    `unscale`. tile: batch item, tile row, tile column.
+    coords: row and column of each sum within the tile. known: `extremes`. exponents: see `unscale`.
+    tile: batch item, tile row, tile column.
     """
     item, tile_m, tile_n = tile
     m, n = sizes
@@ -409,6 +392,6 @@ def finish_tile(
         if output.doubt > 0:
             peak, corner = config.scheme.peak, (row0, col0)
             clear_doubts(coords, output, tile, sizes, config)
-            leave_doubtful(sums, coords, output, certain, tile, corner, sizes, inside, peak)
-    unscale(sums, coords, exponents, (m - row0, n - col0), inside, output.alpha)
+            leave_doubtful(sums, coords, output, known[0], tile, corner, sizes, inside, peak)
+    unscale(sums, coords, exponents, known[1], output.alpha)
     store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))

@@ -12,9 +12,9 @@ sum that the tensor cores form from zero, smallest products first. Ordinary floa
 round, add finished chains to the thread's sums.
 
 A ring of stages in shared memory connects the producer and the consumers. A stage holds one part
-(hi, lo, …) of a tile of A and of a tile of B. What the epilogue must know of a tile of C, such as
-the exponents of its rows and columns, arrives with the tile's first stage: a *record*. While all
-multiprocessors store C, a load from memory takes longer than the epilogue's arithmetic.
+(hi, lo, …) of a tile of A and of a tile of B. The exponents that undo the scaling of a tile of C
+arrive with the tile's first stage: while all multiprocessors store C, a load from memory takes
+longer than the epilogue's arithmetic.
 
 | warps                       | work                 | wait on               | arrive on           |
 |-----------------------------|----------------------|-----------------------|---------------------|
@@ -25,7 +25,7 @@ multiprocessors store C, a load from memory takes longer than the epilogue's ari
 
 | barrier       | arrivals per phase                          | the phase ends when               |
 |---------------|---------------------------------------------|-----------------------------------|
-| full[stage]   | 1, and the bytes of stage and record        | all of them have arrived          |
+| full[stage]   | 1, and the bytes of stage and exponents     | all of them have arrived          |
 | empty[stage]  | consumer warps of all blocks of the cluster | no warp still reads the stage     |
 | named 1 + w   | the threads of 2 consumer warpgroups        | consumer warpgroup w may multiply |
 | cluster       | all threads, at the start and at the end    | barriers are set up; all are done |
@@ -49,8 +49,8 @@ from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     exceeds,
     exponents_at,
+    extremes,
     finish_tile,
-    most_loss,
 )
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.scheduling import (
@@ -92,11 +92,11 @@ REGISTERS = {2: (40, 232), 3: (32, 160)}
 
 
 class Ring(NamedTuple):
-    """The stages in shared memory, their barriers, and records of the next tiles of C."""
+    """The stages in shared memory, their barriers, and exponents of tiles of C."""
 
     a: cute.Pointer  # (stages, block_m, LINE)
     b: cute.Pointer  # (stages, block_n, LINE)
-    records: cute.Pointer  # (records, record_words)
+    exponents: cute.Pointer  # (exponent_buffers, block_m + block_n)
     full: cute.Pointer  # (stages)
     empty: cute.Pointer  # (stages)
 
@@ -120,7 +120,7 @@ def set_up_ring(
     STAGES, CLUSTER = config.stages, config.cluster
     smem_a = cute.arch.get_dyn_smem(ELEMENTS[config.scheme.dtype], 1024)
     smem_b = smem_a + STAGES * config.block_m * LINE
-    records = cute.recast_ptr(smem_b + STAGES * config.block_n * LINE, dtype=Int32)
+    exponents = cute.recast_ptr(smem_b + STAGES * config.block_n * LINE, dtype=Int32)
     full = cute.arch.alloc_smem(Int64, STAGES, 8)
     empty = cute.arch.alloc_smem(Int64, STAGES, 8)
     if warp == 0:
@@ -133,7 +133,7 @@ def set_up_ring(
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    return Ring(smem_a, smem_b, records, full, empty)
+    return Ring(smem_a, smem_b, exponents, full, empty)
 
 
 @cute.jit
@@ -147,48 +147,33 @@ def produce(
 ) -> None:
     """Fill the stages in the order in which `consume` reads them. Run by one warp.
 
-    The record of a tile of C arrives with its first stage.
+    The exponents of a tile of C arrive with its first stage.
     """
     PARTS, STAGES, CLUSTER = config.scheme.parts, config.stages, config.cluster
-    stage, phase, record = Int32(0), Int32(0), Int32(0)
+    stage, phase, buffer = Int32(0), Int32(0), Int32(0)
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
         place = tile_coordinates(tile, work.m, work.n, config)
         item, tile_m, tile_n = place
+        # NOTE: a wait for the phase before a new barrier's first returns at once.
+        cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
+        with cute.arch.elect_one():
+            first, at = ring.full + stage, ring.exponents + buffer * config.exponents
+            rows, columns = exponents_at(output, place, (work.m, work.n), config)
+            cute.arch.mbarrier_expect_tx(first, 4 * config.exponents)
+            fetch_line(rows, at, config.block_m, first)
+            fetch_line(columns, at + config.block_m, config.block_n, first)
         for k_tile in cutlass.range(work.k_tiles, unroll=1):
             for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
                 part_a = item * operand_a.item_stride * PARTS + part
                 part_b = item * operand_b.item_stride * PARTS + part
                 bar = ring.full + stage
-                # NOTE: a wait for the phase before a new barrier's first returns at once.
                 cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
-                expected = Int32(config.stage_bytes)
                 with cute.arch.elect_one():
-                    if k_tile == 0 and cutlass.const_expr(part == PARTS - 1):
-                        at = ring.records + record * config.record_words
-                        expected += record_tile(at, place, work, output, bar, config)
-                    cute.arch.mbarrier_arrive_and_expect_tx(bar, expected)
+                    cute.arch.mbarrier_arrive_and_expect_tx(bar, config.stage_bytes)
                 fetch(operand_a, tile_m, k_tile, part_a, stage, bar)
                 fetch(operand_b, tile_n, k_tile, part_b, stage, bar)
                 stage, phase = next_stage(stage, phase, STAGES)
-        record = (record + 1) % config.records
-
-
-@cute.jit
-def record_tile(
-    record: cute.Pointer,
-    place: tuple,
-    work: Work,
-    output: Output,
-    bar: cute.Pointer,
-    config: cutlass.Constexpr,
-) -> Int32:
-    """Start to write the record of a tile. Returns the bytes that arrive at `bar`."""
-    rows, columns = exponents_at(output, place, (work.m, work.n), config)
-    fetch_line(rows, record, config.block_m, bar)
-    fetch_line(columns, record + config.block_m, config.block_n, bar)
-    for i in cutlass.range_constexpr(3):
-        simt.element(record, config.block_m + config.block_n + i)[0] = place[i]
-    return Int32(4 * (config.block_m + config.block_n))
+        buffer = (buffer + 1) % config.exponent_buffers
 
 
 @cute.jit
@@ -280,11 +265,12 @@ def consume(
     TOTAL = config.total_k // LINE  # k-tiles
     coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
-    certain = most_loss(output)
-    stage, phase, record = Int32(0), Int32(0), Int32(0)
+    known = extremes(output)
+    stage, phase, buffer = Int32(0), Int32(0), Int32(0)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
-    for _tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
+    for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
+        place = tile_coordinates(tile, work.m, work.n, config)
         sums.fill(0.0)
         for k_tile in cutlass.range(work.k_tiles, unroll=1):
             stages = [None] * PARTS
@@ -300,11 +286,10 @@ def consume(
                 totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
-        at = ring.records + record * config.record_words
-        place = tuple([simt.element(at, BM + BN + i)[0] for i in range(3)])
-        rest = certain, (at, at + BM), place, (work.m, work.n), config
+        at = ring.exponents + buffer * config.exponents
+        rest = known, (at, at + BM), place, (work.m, work.n), config
         finish_tile(sums, coords, output, *rest)
-        record = (record + 1) % config.records
+        buffer = (buffer + 1) % config.exponent_buffers
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
 

@@ -22,7 +22,7 @@ rules whatever the matrix's pitch is.
 | shortfall | vector  | how far its elements lie below the largest on average, in powers of two   |
 | status    | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of      |
 |           |         | them; [1] += vectors with an infinity or a NaN; [2]: the most elements at |
-|           |         | risk of a vector                                                          |
+|           |         | risk of a vector, or `FAR` if there is a scale that is not near           |
 
 Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so each thread issues
 `fours` 128-bit loads before it uses the first.
@@ -38,7 +38,9 @@ from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import (
     DEEPEST,
     EMPTY_RISK,
+    FAR,
     LEAST_PEAK,
+    NEAR,
     NO_SHORTFALL,
     NOT_FINITE_RISK,
     STRIP,
@@ -123,6 +125,8 @@ def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.
     if scale >= NOT_FINITE:
         simt.element(unscale, at)[0] = Int32(0)
         simt.element(risk, at)[0] = Int32(EMPTY_RISK)
+    elif scale > NEAR or scale < -NEAR:
+        atomics.raise_to(status + 2, Uint64(FAR))
     if scale == NOT_FINITE:
         simt.element(risk, at)[0] = Int32(NOT_FINITE_RISK)
         atomics.add(status + 1, Uint64(1))
