@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gemmlab.kernels.gemm.sm90.config import (
     BF16X6,
+    FAR,
     FP16X3,
     NO_SHORTFALL,
     SCHEMES,
@@ -119,6 +120,12 @@ def test_a_vector_is_not_wide_if_its_other_elements_are_large_enough(bits: int, 
     found = reference.pack(row, FP16X3)
     assert found.shortfall[0] == pytest.approx(0.150 * 23 + 0.849 * bits, 1e-5)
     assert found.status == (999 + WIDE_COUNT * wide, 0, 999)
+
+
+@pytest.mark.parametrize(("exponent", "near"), [(77, True), (78, False), (-49, True), (-50, False)])
+def test_a_scale_that_is_not_near_1_is_recorded(exponent: int, near: bool) -> None:
+    rows = np.array([[1.0], [2.0**exponent]], np.float32)
+    assert reference.pack(rows, FP16X3).status[2] == (0 if near else FAR)
 
 
 @pytest.mark.parametrize(("peak", "known"), [(2.0**-64, True), (2.0**-65, False), (0.0, False)])

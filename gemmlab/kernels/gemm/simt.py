@@ -144,8 +144,8 @@ def element(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
     return cute.make_tensor(pointer + i, cute.make_layout(1))
 
 
-def pairwise(values: list, combine: Any) -> Any:
-    """Combine numbers in pairs, then the results: a short chain of dependent instructions."""
+def pairwise(values: list[Any], combine: Any) -> Any:
+    """Reduce numbers by a tree of pairs, so that few instructions depend on one another."""
     while len(values) > 1:
         rest = values[len(values) // 2 * 2 :]
         pairs = zip(values[::2], values[1::2], strict=False)

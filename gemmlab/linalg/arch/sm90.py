@@ -41,7 +41,7 @@ SM90 = Architecture(
     ),
     # Fitted to 77 shapes with every tile and division of k, and to 120 drawn at random: the times
     # of these tiles to benchmarks/h100/direct.json; those of `fma`, the rates, and SGEMM's to an
-    # earlier record than benchmarks/h200/direct.json, by which they choose as well as a new fit.
+    # earlier version of benchmarks/h200/direct.json. A fit to its present one chooses no better.
     direct=(
         DirectTile(DirectConfig(block_m=128, block_n=128), 1, 1.31e-6, 1.31e-6, 6.12e-6, 1.38e-6),
         DirectTile(DirectConfig(block_m=128, block_n=64), 1, 0.863e-6, 0.863e-6, 4.47e-6, 0.984e-6),

@@ -146,6 +146,8 @@ def finish(sums, output: Output, place: tuple, sizes: tuple, config: cutlass.Con
     rows, columns = config.warp_m // 16, config.warp_n // 8
     block = cute.make_identity_tensor((config.block_m, config.block_n))
     shape, none = ((2, 2, columns), 1, 1), (0, 0)
+    exponents = exponents_at(output, place, sizes, config)
+    rest = extremes(output), exponents, place, sizes, config
     for i in cutlass.range_constexpr(rows):
         own = cute.make_tensor(
             sums.iterator + 4 * i, cute.make_layout(shape, stride=((1, 2, 4 * rows), *none))
@@ -156,8 +158,6 @@ def finish(sums, output: Output, place: tuple, sizes: tuple, config: cutlass.Con
         coords = cute.make_tensor(
             cute.domain_offset(corner, block).iterator, cute.make_layout(shape, stride=strides)
         )
-        exponents = exponents_at(output, place, sizes, config)
-        rest = extremes(output), exponents, place, sizes, config
         finish_tile(own, coords, output, *rest)
 
 

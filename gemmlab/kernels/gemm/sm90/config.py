@@ -33,9 +33,9 @@ WIDE_LEAST, WIDE_EVERY, WIDE_SHORTFALL = 8, 256, 20
 WIDE_COUNT = 2**40
 # They replace the number of elements at risk of vectors in which none are counted.
 NOT_FINITE_RISK, EMPTY_RISK = -1, -2
-# A scale is near if the magnitude of its exponent is at most NEAR: then the sum of two exponents is
-# that of a normal number. A vector whose scale is not raises the largest number of elements at risk
-# to FAR, whose lower 32 bits are as large as such a number can be.
+# A scale is near 1 if the magnitude of its exponent is at most NEAR; the product of two such powers
+# of two is a normal number. A vector with another scale raises the most elements at risk of any
+# vector to FAR, whose lower 32 bits are the largest such number that there can be.
 NEAR, FAR = 63, 2**40 + 2**31 - 1
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
 
@@ -217,12 +217,12 @@ class TileConfig:
 
     @property
     def exponents(self) -> int:
-        """Exponents of a tile's rows and columns."""
+        """The number of exponents of a tile: one per row, and one per column."""
         return self.block_m + self.block_n
 
     @property
     def exponent_buffers(self) -> int:
-        """In shared memory: for the tile in the epilogue, and for all tiles in the stages."""
+        """Tiles whose exponents fit in shared memory: one in the epilogue, the others in stages."""
         return 1 + ceil_div(self.stages, self.scheme.parts)
 
     @property

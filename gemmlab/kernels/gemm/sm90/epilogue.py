@@ -74,7 +74,7 @@ def unscale(
     """sums = alpha·2^(ua + ub)·sums.
 
     exponents: pointers to ua of the tile's rows and ub of its columns, both 8-byte aligned. Those
-    outside C are arbitrary.
+    outside C are arbitrary. are_near: whether all others are at most `NEAR` in magnitude.
     """
     pairs = sums.shape[0][2]
     rU = cute.make_rmem_tensor(2, Int32)
@@ -113,8 +113,8 @@ def store(
 ) -> None:
     """C = sums + beta·D for the thread's elements ((2, 2, n/8), 1, 1).
 
-    D has any strides, and may be C. wide: whether the tile lies inside C, and inside D, and its
-    rows start where a sector of C, and a pair of D, does.
+    D has any strides, and may be C. wide: whether C, and D, can be accessed in pairs. For C, the
+    tile's rows must also start where a sector does.
     """
     m, n = mC.shape
     pairs = sums.shape[0][2]
@@ -231,9 +231,9 @@ def leave_doubtful(
 ) -> None:
     """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
 
-    Few threads have a sum that would be doubtful in the row and the column with the most elements
-    at risk; only these read the counts of their own rows and columns. Shortfalls are read only for
-    sums that are small compared with these counts, too.
+    certain: what the row and the column with the most elements at risk may lose. Few threads have a
+    smaller sum; only these read the counts of their own rows and columns. Shortfalls are read only
+    for sums that are small compared with these counts, too.
     """
     m, n = sizes
     item, _, _ = tile
@@ -254,8 +254,7 @@ def leave_doubtful(
         lost = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
         for r in cutlass.range_constexpr(2):
             for start in cutlass.range_constexpr(0, pairs, 16):
-                # A bit for each sum of the row in up to 16 pairs
-                small, count = Uint32(0), min(16, pairs - start)
+                small, count = Uint32(0), min(16, pairs - start)  # a bit per sum of up to 16 pairs
                 for i in cutlass.range_constexpr(2 * count):
                     col = col0 + coords[(i % 2, 0, start + i // 2), 0, 0][1]
                     value = sums[(i % 2, r, start + i // 2), 0, 0]
@@ -307,10 +306,8 @@ def mark_doubtful(
 
 @cute.jit
 def extremes(output: Output) -> tuple:
-    """What the row and the column with the most elements at risk may lose, see `loss_of`.
-
-    Also whether all scales are near, see `config`.
-    """
+    """What the row and the column with the most elements at risk may lose (see `loss_of`), and
+    whether all scales are near 1 (see `config`)."""
     most = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
     loss = (Float32(Int32(most[0])) + Float32(Int32(most[1]))) * output.doubt
     return loss, cutlass.max(most[0], most[1]) < Uint64(FAR)
@@ -373,6 +370,7 @@ def finish_tile(
     coords: row and column of each sum within the tile. known: `extremes`. exponents: see `unscale`.
     tile: batch item, tile row, tile column.
     """
+    certain, are_near = known
     item, tile_m, tile_n = tile
     m, n = sizes
     ldc = output.ldc
@@ -392,6 +390,6 @@ def finish_tile(
         if output.doubt > 0:
             peak, corner = config.scheme.peak, (row0, col0)
             clear_doubts(coords, output, tile, sizes, config)
-            leave_doubtful(sums, coords, output, known[0], tile, corner, sizes, inside, peak)
-    unscale(sums, coords, exponents, known[1], output.alpha)
+            leave_doubtful(sums, coords, output, certain, tile, corner, sizes, inside, peak)
+    unscale(sums, coords, exponents, are_near, output.alpha)
     store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))

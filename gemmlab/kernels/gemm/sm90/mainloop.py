@@ -154,6 +154,7 @@ def produce(
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
         place = tile_coordinates(tile, work.m, work.n, config)
         item, tile_m, tile_n = place
+        # The barrier may count the exponents only after the stage's previous phase has ended.
         # NOTE: a wait for the phase before a new barrier's first returns at once.
         cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
         with cute.arch.elect_one():

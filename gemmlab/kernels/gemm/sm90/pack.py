@@ -22,7 +22,7 @@ rules whatever the matrix's pitch is.
 | shortfall | vector  | how far its elements lie below the largest on average, in powers of two   |
 | status    | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of      |
 |           |         | them; [1] += vectors with an infinity or a NaN; [2]: the most elements at |
-|           |         | risk of a vector, or `FAR` if there is a scale that is not near           |
+|           |         | risk of a vector, or `FAR` if any scale is not near 1, see `config`       |
 
 Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so each thread issues
 `fours` 128-bit loads before it uses the first.
@@ -187,10 +187,10 @@ def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
 
 @cute.jit
 def factors_of(scale: Int32) -> tuple:
-    """Two powers of two, whose product is the scale 2^`scale`, and a mask of the scaled bits.
+    """Two powers of two, whose product is 2^`scale`, and a mask for the bits of scaled elements.
 
-    Two, because the scale itself may lie outside the range of float32. If `scale` is a mark, the
-    mask makes all elements 0.
+    2^`scale` itself may lie outside the range of float32. If `scale` is a mark, the mask clears all
+    bits.
     """
     half, mask = scale >> 1, Int32(-1)
     if scale >= NOT_FINITE:

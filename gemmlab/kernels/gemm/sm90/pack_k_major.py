@@ -104,11 +104,11 @@ def pack_vector(
 
     # Registers hold the front of the vector. The rest of a long vector is read twice.
     held = cute.make_rmem_tensor((4, FOURS), Float32)
+    peak, exponents = Int32(0), Int32(0)
     for i in cutlass.range_constexpr(FOURS):
         four = load_vector(mX, vector, first + i * STRIDE, aligned)
         for e in cutlass.range_constexpr(4):
             held[e, i] = four[e]
-    peak, exponents = Int32(0), Int32(0)
     for i in cutlass.range_constexpr(4 * FOURS):
         peak = cutlass.max(peak, pack.magnitude(held[i]))
         exponents += pack.magnitude(held[i]) >> 23
