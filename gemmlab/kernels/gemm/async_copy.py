@@ -79,7 +79,7 @@ def fetch(matrix, ring, t: Int32, x0: Int32, how: Constexpr, config: Constexpr):
             kk, x = simt.one_of(thread, r, threads, BK, BX, axis)
             column = cutlass.min(x0 + x, last)
             target, source = simt.one(ring, (row + kk, x)), simt.one(matrix, (k0 + kk, column))
-        simt.copy_async(source, target, k0 + kk >= 0, guarded)
+        simt.copy_async(source, target, k0 + kk >= 0 if guarded else None)
 
 
 @cute.jit

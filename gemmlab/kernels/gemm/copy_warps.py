@@ -175,26 +175,25 @@ def copy_words(matrix, tile, at, axis: Constexpr, guarded: Constexpr, config: Co
             ek, ex = (e, 0) if axis == 0 else (0, e)
             inside = k + k0 + dk + ek < matrix.shape[0] and x + x0 + dx + ex < matrix.shape[1]
             word = simt.one(tile, (row + k0 + dk + ek, x0 + dx + ex))
-            simt.copy_async(simt.one(source, (ek, ex)), word, inside, guarded)
+            simt.copy_async(simt.one(source, (ek, ex)), word, inside if guarded else None)
 
 
 @cute.jit
 def multiply(tA, tB, rC, config: Constexpr):
     """rC (TM, TN) += the thread's elements of the product of tA (DEPTH, BM) and tB (DEPTH, BN)."""
     TM, TN, DEPTH = config.thread_m, config.thread_n, config.depth
-    rA = [cute.make_rmem_tensor(TM, Float32) for _ in range(2)]
-    rB = [cute.make_rmem_tensor(TN, Float32) for _ in range(2)]
+    rows = [i * (config.warp_m // TM) for i in range(0, TM, 4)]
+    columns = [j * (config.warp_n // TN) for j in range(0, TN, 4)]
+    rA, rB = [], []
     for kk in cutlass.range_constexpr(-1, DEPTH):
         if cutlass.const_expr(kk + 1 < DEPTH):
-            for i in cutlass.range_constexpr(0, TM, 4):
-                simt.read_four(tA, (kk + 1, i * (config.warp_m // TM)), rA[(kk + 1) % 2], i)
-            for j in cutlass.range_constexpr(0, TN, 4):
-                simt.read_four(tB, (kk + 1, j * (config.warp_n // TN)), rB[(kk + 1) % 2], j)
+            rA.append([x for row in rows for x in simt.read_four(tA, (kk + 1, row))])
+            rB.append([x for column in columns for x in simt.read_four(tB, (kk + 1, column))])
         if cutlass.const_expr(kk >= 0):
             for i in cutlass.range_constexpr(TM):
                 for jj in cutlass.range_constexpr(TN):
                     j = TN - 1 - jj if i % 2 else jj
-                    rC[i, j] += rA[kk % 2][i] * rB[kk % 2][j]
+                    rC[i, j] += rA[kk][i] * rB[kk][j]
 
 
 @cute.jit

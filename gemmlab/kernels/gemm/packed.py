@@ -13,6 +13,7 @@ from typing import Any
 import cutlass
 from cutlass import Float16, Float32, Int32, Int64, cute
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.common import MAX_SMEM, MAX_THREADS, ceil_div, require
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, WARPGROUP, CopyBox, Scheme
@@ -214,7 +215,7 @@ def fetch(
         offset = cute.crd2idx((line, element, part), matrix.layout)
         source = several(matrix.iterator, offset, size)
         inside = line < matrix.shape[0] and element < matrix.shape[1]
-        simt.copy_async(source, target, inside, True)
+        simt.copy_async(source, target, inside)
 
 
 @cute.jit
@@ -247,17 +248,15 @@ def store_rows(sums: cute.Tensor, at: Any, mC: cute.Tensor, scales: Any) -> None
     pairs_fit = mC.iterator.toint() % 8 == 0 and mC.stride[0] % 2 == 0
     for r in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(sums.shape[2]):
-            two = cute.make_rmem_tensor(2, Float32)
-            i, first = row + 8 * r, col + 8 * j
+            two, i, first = [], row + 8 * r, col + 8 * j
             for e in cutlass.range_constexpr(2):
                 # Two steps: the power itself may lie outside the range of float32.
                 exponent = uA[i] + uB[first + e]
                 half = exponent >> 1
-                two[e] = sums[e, r, j] * power(half) * power(exponent - half)
+                two.append(sums[e, r, j] * power(half) * power(exponent - half))
             if pairs_fit and i < m and first + 1 < n:
                 pointer = mC.iterator + cute.crd2idx((i, first), mC.layout)
-                aligned = cute.make_ptr(Float32, pointer.toint(), mC.memspace, assumed_align=8)
-                cute.make_tensor(aligned, cute.make_layout(2)).store(two.load())
+                vectors.write(pointer, two)
             else:
                 for e in cutlass.range_constexpr(2):
                     simt.store_inside(mC, i, first + e, two[e])

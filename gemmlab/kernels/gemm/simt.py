@@ -6,6 +6,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, require
 from gemmlab.kernels.rung import Dim3
 
@@ -127,8 +128,7 @@ def store_inside(tensor: cute.Tensor, i: Int32, j: Int32, value: Float32) -> Non
 def quad(tensor: cute.Tensor, at: Any) -> cute.Tensor:
     """Four consecutive elements at `at`, for one 128-bit access. The address must be aligned."""
     pointer = tensor.iterator + cute.crd2idx(at, tensor.layout)
-    aligned = cute.make_ptr(Float32, pointer.toint(), tensor.memspace, assumed_align=16)
-    return cute.make_tensor(aligned, cute.make_layout(4))
+    return cute.make_tensor(vectors.aligned(pointer, 4), cute.make_layout(4))
 
 
 @cute.jit
@@ -153,36 +153,15 @@ def pairwise(values: list[Any], combine: Any) -> Any:
     return values[0]
 
 
-@cute.jit
-def copy_async(
-    source: cute.Tensor,
-    target: cute.Tensor,
-    inside: cutlass.Boolean,
-    guarded: cutlass.Constexpr,
-    around_l1: cutlass.Constexpr = False,
-) -> None:
-    """One cp.async of 4 or 16 bytes. A guarded one writes zeros if not `inside`.
-
-    Copies of 16 bytes may bypass L1.
-    """
-    size, element = cute.size(source), source.element_type
-    mode = cute.nvgpu.LoadCacheMode.GLOBAL if around_l1 else cute.nvgpu.LoadCacheMode.ALWAYS
-    operation = cute.nvgpu.cpasync.CopyG2SOp(mode)
-    atom = cute.make_copy_atom(operation, element, num_bits_per_copy=element.width * size)
-    if cutlass.const_expr(guarded):
-        predicate = cute.make_rmem_tensor(size, cutlass.Boolean)
-        predicate.fill(inside)
-        cute.copy(atom, source, target, pred=predicate)
-    else:
-        cute.copy(atom, source, target)
+def copy_async(source: cute.Tensor, target: cute.Tensor, inside: Any = None) -> None:
+    """`copy_bytes` of all elements of a tensor."""
+    size = cute.size(source) * source.element_type.width // 8
+    vectors.copy_bytes(source.iterator.toint(), target.iterator, size, inside)
 
 
-@cute.jit
-def read_four(tile: cute.Tensor, at: Any, registers: cute.Tensor, first: cutlass.Constexpr) -> None:
-    """registers[first : first + 4] = four elements of a tile at `at`, by one 128-bit load."""
-    four = quad(tile, at).load()
-    for e in cutlass.range_constexpr(4):
-        registers[first + e] = four[e]
+def read_four(tile: cute.Tensor, at: Any) -> list:
+    """Four consecutive elements of a tile at `at`, by one 128-bit load."""
+    return vectors.read(tile.iterator + cute.crd2idx(at, tile.layout), 4)
 
 
 @cute.jit
@@ -192,7 +171,9 @@ def load_four(
     """Four elements at (i,j) along `axis`: one 128-bit load if `wide`, else four guarded ones."""
     four = cute.make_rmem_tensor(4, Float32)
     if wide:
-        four.store(quad(tensor, (i, j)).load())
+        values = read_four(tensor, (i, j))
+        for e in cutlass.range_constexpr(4):
+            four[e] = values[e]
     else:
         for e in cutlass.range_constexpr(4):
             di, dj = (e, 0) if axis == 0 else (0, e)
@@ -211,7 +192,7 @@ def store_four(
 ) -> None:
     """Four elements at (i,j) along `axis`: one 128-bit store if `wide`, else four guarded ones."""
     if wide:
-        quad(tensor, (i, j)).store(four.load())
+        vectors.write(quad(tensor, (i, j)).iterator, [four[e] for e in range(4)])
     else:
         for e in cutlass.range_constexpr(4):
             di, dj = (e, 0) if axis == 0 else (0, e)
@@ -299,7 +280,7 @@ def stage(
 ) -> None:
     """Store four elements to a tile at (k,x): along k (axis 0) four stores, along x one."""
     if cutlass.const_expr(axis == 1):
-        quad(tile, (k, x)).store(four)
+        cute.arch.store(quad(tile, (k, x)).iterator, four)
     else:
         for e in cutlass.range_constexpr(4):
             tile[k + e, x] = four[e]
@@ -351,13 +332,11 @@ def multiply(
 ) -> None:
     """rC (TM, TN) += the thread's elements of the product of the tiles at row `first`."""
     TM, TN = config.thread_m, config.thread_n
-    rA = cute.make_rmem_tensor(TM, Float32)
-    rB = cute.make_rmem_tensor(TN, Float32)
     for kk in cutlass.range_constexpr(config.block_k):
-        for i in cutlass.range_constexpr(0, TM, 4):
-            read_four(sA, (first + kk, t_m + i * (config.warp_m // TM)), rA, i)
-        for j in cutlass.range_constexpr(0, TN, 4):
-            read_four(sB, (first + kk, t_n + j * (config.warp_n // TN)), rB, j)
+        rows = [t_m + i * (config.warp_m // TM) for i in range(0, TM, 4)]
+        columns = [t_n + j * (config.warp_n // TN) for j in range(0, TN, 4)]
+        rA = [x for row in rows for x in read_four(sA, (first + kk, row))]
+        rB = [x for column in columns for x in read_four(sB, (first + kk, column))]
         for i in cutlass.range_constexpr(TM):
             for j in cutlass.range_constexpr(TN):
                 rC[i, j] += rA[i] * rB[j]

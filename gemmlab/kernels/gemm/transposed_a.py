@@ -90,8 +90,6 @@ def kernel(
 
     sA = simt.shared_array(BK * pitch(config, BM))
     sB = simt.shared_array(BK * pitch(config, BN))
-    rA = cute.make_rmem_tensor(TM, Float32)
-    rB = cute.make_rmem_tensor(TN, Float32)
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
@@ -116,13 +114,13 @@ def kernel(
             for e in cutlass.range_constexpr(4):
                 sB[offset(config, b_k, b_n, BN) + e * pitch(config, BN)] = four_b[e]
         else:
-            simt.quad(sB, offset(config, b_k, b_n, BN)).store(four_b)
+            cute.arch.store(simt.quad(sB, offset(config, b_k, b_n, BN)).iterator, four_b)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
-            for i in cutlass.range_constexpr(0, TM, 4):
-                simt.read_four(sA, offset(config, kk, ty * TM + i, BM), rA, i)
-            for j in cutlass.range_constexpr(0, TN, 4):
-                simt.read_four(sB, offset(config, kk, tx * TN + j, BN), rB, j)
+            rows = [offset(config, kk, ty * TM + i, BM) for i in range(0, TM, 4)]
+            columns = [offset(config, kk, tx * TN + j, BN) for j in range(0, TN, 4)]
+            rA = [x for row in rows for x in simt.read_four(sA, row)]
+            rB = [x for column in columns for x in simt.read_four(sB, column)]
             for i in cutlass.range_constexpr(TM):
                 for j in cutlass.range_constexpr(TN):
                     rC[i, j] += rA[i] * rB[j]

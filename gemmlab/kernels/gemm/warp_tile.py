@@ -71,8 +71,6 @@ def kernel(
 
     sA = simt.shared_tile(BK, BM, padding=4)  # (BK, BM)
     sB = simt.shared_tile(BK, BN, padding=4)  # (BK, BN)
-    rA = cute.make_rmem_tensor(TM, Float32)
-    rB = cute.make_rmem_tensor(TN, Float32)
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
@@ -95,10 +93,10 @@ def kernel(
         simt.stage(sB, b_k, b_n, four_b, unit)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
-            for i in cutlass.range_constexpr(0, TM, 4):
-                simt.read_four(sA, (kk, t_m + i * (WM // TM)), rA, i)
-            for j in cutlass.range_constexpr(0, TN, 4):
-                simt.read_four(sB, (kk, t_n + j * (WN // TN)), rB, j)
+            rows = [t_m + i * (WM // TM) for i in range(0, TM, 4)]
+            columns = [t_n + j * (WN // TN) for j in range(0, TN, 4)]
+            rA = [x for row in rows for x in simt.read_four(sA, (kk, row))]
+            rB = [x for column in columns for x in simt.read_four(sB, (kk, column))]
             for i in cutlass.range_constexpr(TM):
                 for j in cutlass.range_constexpr(TN):
                     rC[i, j] += rA[i] * rB[j]

@@ -1,9 +1,9 @@
 """While tensor cores compute a chunk, a warpgroup of `direct` prepares the next ones."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, Uint32, cute
+from cutlass import Int32, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
@@ -35,8 +35,8 @@ def wrapped(index: Int32, size: cutlass.Constexpr) -> Int32:
     return index
 
 
-def in_pairs(values: list) -> Float32:
-    """The sum of the values, added in pairs, then in pairs of sums."""
+def in_pairs(values: list) -> Any:
+    """The sum of numbers or vectors, added in pairs, then in pairs of sums."""
     while len(values) > 1:
         values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
     return values[0]
@@ -46,41 +46,38 @@ def in_pairs(values: list) -> Float32:
 def split_chunk_of_b(
     work: Work,
     least: cute.Tensor,
-    elements: cute.Tensor,
+    elements: list | None,
     stage: Int32,
     buffer: Int32,
     config: cutlass.Constexpr,
 ) -> None:
     """Split this warp's share of a chunk of B. elements: the thread's, if `loads_early`."""
     if work.shares[1].active:
+        loaded = elements
         if cutlass.const_expr(not config.loads_early):
-            elements = load_b(tile_of_b(work, stage, config), work.source, config)
+            loaded = load_b(tile_of_b(work, stage, config), work.source, config)
         parts = work.parts + buffer * (PARTS * config.block_n * CHUNK)
-        split_b(least, elements, parts, work.spot, config)
+        split_b(least, loaded, parts, work.spot, config)
 
 
-@cute.jit
-def tile_of_b(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Pointer:
+def tile_of_b(work: Work, stage: Int32, config: Any) -> cute.Pointer:
     """The staged tile of B."""
     return work.staged + (stage * config.stage_words + config.block_m * CHUNK)
 
 
-@cute.jit
-def load_early(work: Work, stage: Int32, config: cutlass.Constexpr) -> cute.Tensor:
+def load_early(work: Work, stage: Int32, config: Any) -> list | None:
     """The thread's elements of B two chunks after `stage`, if `loads_early`.
 
     wgmma take most of shared memory's bandwidth: loads that begin before them take less time.
     """
-    elements = cute.make_rmem_tensor((4, 4), Float32)
-    if cutlass.const_expr(config.loads_early):
-        wait_for_copies(config)
-        tile = tile_of_b(work, wrapped(stage + 2, config.stages), config)
-        elements = load_b(tile, work.source, config)
-    return elements
+    if not config.loads_early:
+        return None
+    wait_for_copies(config)
+    tile = tile_of_b(work, wrapped(stage + 2, config.stages), config)
+    return load_b(tile, work.source, config)
 
 
-@cute.jit
-def wait_for_copies(config: cutlass.Constexpr) -> None:
+def wait_for_copies(config: Any) -> None:
     """Wait until the warp's copies of all but the last `stages` - 2 chunks have arrived."""
     cute.arch.cp_async_wait_group(config.stages - 2)
     cute.arch.sync_warp()
@@ -93,7 +90,7 @@ def prepare_next(
     fragments: list,
     work: Work,
     cursor: Cursor,
-    elements: cute.Tensor,
+    elements: list | None,
     left: Int32,
     following: tuple,
     places: tuple,
@@ -118,9 +115,8 @@ def prepare_next(
     if cutlass.const_expr(config.loads_early):
         own = load_a(config.a_major, tile, work.spots)
     warpgroup.wait_group(0)
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        added = in_pairs([chain[i] for chain in chains])
-        sums[i] = added if begins else sums[i] + added
+    added = in_pairs([chain.load() for chain in chains])
+    sums.store(added if begins else sums.load() + added)
     if left > 0:
         if cutlass.const_expr(config.loads_early):
             split_a(least, fragments, own)

@@ -291,7 +291,7 @@ def multiply(
             store_item(sums, work, last - i, result, config)
     if splits > 1:
         corner, mC, mD = target_of(own, first, result)
-        store_together(sums, coords, floats, corner, mC, mD, (rank, splits), result.factors, config)
+        store_together(sums, floats, corner, mC, mD, (rank, splits), result.factors, config)
 
 
 @cute.kernel

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
-from gemmlab.kernels import atomics
+from gemmlab.kernels import atomics, vectors
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FAR, NO_LIMIT, VECTOR_PITCH
@@ -54,16 +54,6 @@ def exponents_of(exponents: cute.Pointer, item: Int32, length: Int32) -> cute.Te
 
 
 @cute.jit
-def pair(
-    start: cute.Pointer, j: cutlass.Constexpr, alignment: cutlass.Constexpr = 4
-) -> cute.Tensor:
-    """A thread's j-th pair of elements in a row of C; one 64-bit access if 8-byte aligned."""
-    address = (start + 8 * j).toint()
-    aligned = cute.make_ptr(start.value_type, address, start.memspace, assumed_align=alignment)
-    return cute.make_tensor(aligned, cute.make_layout(2))
-
-
-@cute.jit
 def unscale(
     sums: cute.Tensor,
     coords: cute.Tensor,
@@ -76,26 +66,22 @@ def unscale(
     exponents: pointers to ua of the tile's rows and ub of its columns, both 8-byte aligned. Those
     outside C are arbitrary. are_near: whether all others are at most `NEAR` in magnitude.
     """
-    pairs = sums.shape[0][2]
-    rU = cute.make_rmem_tensor(2, Int32)
-    cU = cute.make_rmem_tensor((2, pairs), Int32)
-    for r in cutlass.range_constexpr(2):
-        rU[r] = simt.element(exponents[0], coords[(0, r, 0), 0, 0][0])[0]
-    for j in cutlass.range_constexpr(pairs):
-        cU[None, j].store(pair(exponents[1] + coords[(0, 0, 0), 0, 0][1], j, 8).load())
+    pairs, first = sums.shape[0][2], exponents[1] + coords[(0, 0, 0), 0, 0][1]
+    rU = [vectors.read(exponents[0] + coords[(0, r, 0), 0, 0][0], 1)[0] for r in range(2)]
+    cU = [vectors.read(first + 8 * j, 2) for j in range(pairs)]
     if are_near:
         for r in cutlass.range_constexpr(2):
             row = (rU[r] + 127) << 23
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
-                    scale = (row + (cU[e, j] << 23)).bitcast(Float32)
+                    scale = (row + (cU[j][e] << 23)).bitcast(Float32)
                     sums[(e, r, j), 0, 0] = alpha * (sums[(e, r, j), 0, 0] * scale)
     else:
         for r in cutlass.range_constexpr(2):
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
                     # Two steps: 2^(ua + ub) itself may lie outside the range of float32.
-                    exponent = rU[r] + cU[e, j]
+                    exponent = rU[r] + cU[j][e]
                     half = exponent >> 1
                     value = sums[(e, r, j), 0, 0] * power(half) * power(exponent - half)
                     sums[(e, r, j), 0, 0] = alpha * value
@@ -124,42 +110,39 @@ def store(
         # Load a whole row of D before storing to it: loads are not moved ahead of stores.
         if beta != 0:
             old = cute.make_rmem_tensor((2, pairs), Float32)
-            old.fill(0.0)
             added = mD.iterator + cute.crd2idx((row, col), mD.layout)
+            left = n - col if row < m else Int32(0)
             for j in cutlass.range_constexpr(pairs):
                 if wide[1]:
-                    old[None, j].store(pair(added, j, 8).load())
+                    old[0, j], old[1, j] = vectors.read(added + 8 * j, 2)
                 else:
                     for e in cutlass.range_constexpr(2):
-                        if row < m and col + 8 * j + e < n:
-                            old[e, j] = mD[row, col + 8 * j + e]
+                        at = added + (8 * j + e) * mD.stride[1]
+                        old[e, j] = vectors.read_if(8 * j + e < left, at)
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
                     sums[(e, r, j), 0, 0] += beta * old[e, j]
+        own = [[sums[(e, r, j), 0, 0] for e in range(2)] for j in range(pairs)]
         if wide[0]:
             for j in cutlass.range_constexpr(pairs):
-                two = cute.make_rmem_tensor(2, Float32)
-                for e in cutlass.range_constexpr(2):
-                    two[e] = sums[(e, r, j), 0, 0]
-                pair(start, j, 8).store(two.load())
+                vectors.write(start + 8 * j, own[j])
         else:
             cute.arch.sync_warp()  # a thread may store where another has loaded D
-            store_shifted(sums, r, start, (row, col), mC)
+            store_shifted(own, start, (row, col), mC.shape)
 
 
 @cute.jit
-def store_shifted(
-    sums: cute.Tensor, r: cutlass.Constexpr, start: cute.Pointer, at: tuple, mC: cute.Tensor
-) -> None:
-    """Store row r of the thread's sums, which may start in the middle of a sector of 32 bytes.
+def store_shifted(sums: list, start: cute.Pointer, at: tuple, shape: tuple) -> None:
+    """Store a row of the thread's sums, which may start in the middle of a sector of 32 bytes.
 
     L2 takes as long to write a part of a sector as a whole one. So the four threads that share
     eight columns shift their sums along the row, until each group of eight fills a sector. A thread
-    gets both numbers of a pair from its neighbors. start, at: the thread's first element.
+    gets both numbers of a pair from its neighbors. sums: in pairs. start, at: the thread's first
+    element. shape: of C.
     """
-    m, n = mC.shape
+    m, n = shape
     row, col = at
-    pairs = sums.shape[0][2]
+    pairs = len(sums)
     lane = cute.arch.lane_idx()
     own = lane % 4
     first = start - 2 * own  # of the four threads
@@ -174,24 +157,23 @@ def store_shifted(
     for group in cutlass.range_constexpr(-1, pairs, 8):
         if 8 * group < left:
             for j in cutlass.range_constexpr(group, min(group + 8, pairs)):
-                two = cute.make_rmem_tensor(2, Float32)
+                two = []
                 for e in cutlass.range_constexpr(2):
-                    given = sums[(e, r, max(j, 0)), 0, 0]
-                    if own < turns[e]:
-                        given = sums[(e, r, min(j + 1, pairs - 1)), 0, 0]
-                    two[e] = cute.arch.shuffle_sync(given, sources[e])
-                if shift % 2 == 1:
-                    two[0], two[1] = two[1], two[0]
+                    following, given = sums[min(j + 1, pairs - 1)][e], sums[max(j, 0)][e]
+                    given = vectors.either(own < turns[e], following, given)
+                    two.append(cute.arch.shuffle_sync(given, sources[e]))
+                odd = shift % 2 == 1
+                two = [vectors.either(odd, two[1 - e], two[e]) for e in range(2)]
                 column = 8 * j + shift + 2 * own
                 fits = column >= 0 and column + 1 < end
                 if cutlass.const_expr(0 <= j < pairs - 1):
                     fits = whole or fits
                 if fits:
-                    pair(first + column, 0, 8).store(two.load())
-                elif column >= -1 and column < end:
+                    vectors.write(first + column, two)
+                else:
                     for e in cutlass.range_constexpr(2):
-                        if column + e >= 0 and column + e < end:
-                            pair(first + column, 0)[e] = two[e]
+                        inside = column + e >= 0 and column + e < end
+                        vectors.write_if(inside, first + (column + e), two[e])
 
 
 @cute.jit

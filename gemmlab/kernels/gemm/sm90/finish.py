@@ -75,7 +75,7 @@ def kernel(
                     Operand(a, lda, batch_a, m, config.a_major, config.block_m),
                     Operand(b, ldb, batch_b, n, config.b_major, config.block_n),
                 )
-                c_strides, factors = ((row_c, one), (row_d, column_d)), (alpha, beta)
+                c_strides, factors = ((row_c, 1), (row_d, column_d)), (alpha, beta)
                 result = Result((c, d), (m, n), c_strides, (batch_c, batch_d), Int64(0), factors)
                 multiply(operands, result, k, (1, 1, items), cutlass.min(blocks, items), config)
         else:

@@ -27,10 +27,11 @@ from typing import NamedTuple
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, cute
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, PADDING, UNIT
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.shares import finish_four, load_remote_four, matrices
+from gemmlab.kernels.gemm.sm90.shares import finish_four, matrices
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -123,12 +124,8 @@ def copy_elements(
 ) -> None:
     """count: how many of the elements are inside; None: all."""
     for i in cutlass.range_constexpr(width * DEPTH // config.threads):
-        guarded = count is not None
-        valid = i < count if guarded else True
-        source = cute.make_ptr(Float32, address + i * own.pitch, cute.AddressSpace.gmem)
-        one = cute.make_layout(1)
-        target = cute.make_tensor(first + i * own.step, one)
-        simt.copy_async(cute.make_tensor(source, one), target, valid, guarded)
+        valid = None if count is None else i < count
+        vectors.copy_bytes(address + i * own.pitch, first + i * own.step, 4, valid)
 
 
 def serpentine(rows: int, cols: int) -> list[tuple[int, int]]:
@@ -156,11 +153,13 @@ def multiply_rows(
     place: the thread's first row and column in the tile of C. Its fours are `SPANS` apart.
     """
     TM, TN = config.thread_m, config.thread_n
-    rA, rB = (cute.make_rmem_tensor(size, Float32) for size in (TM, TN))
     for kk in cutlass.range_constexpr(count):
-        for registers, tile, at, span in zip((rA, rB), tiles, place, SPANS, strict=True):
-            for i in cutlass.range_constexpr(0, cute.size(registers), 4):
-                simt.read_four(tile, (first + kk, at + i // 4 * span), registers, i)
+        rows, columns = (
+            [(first + kk, start + i * span) for i in range(size // 4)]
+            for start, size, span in zip(place, (TM, TN), SPANS, strict=True)
+        )
+        rA = [x for at in rows for x in simt.read_four(tiles[0], at)]
+        rB = [x for at in columns for x in simt.read_four(tiles[1], at)]
         for i, j in serpentine(TM, TN):
             sums[i, j] += rA[i] * rB[j]
 
@@ -236,10 +235,9 @@ def keep(
     for i in cutlass.range_constexpr(config.thread_m):
         row = place[0] + i // 4 * SPANS[0] + i % 4
         for j in cutlass.range_constexpr(0, config.thread_n, 4):
-            four = cute.make_rmem_tensor(4, Float32)
-            for e in cutlass.range_constexpr(4):
-                four[e] = alpha * sums[i, j + e]
-            simt.quad(tile, (row, place[1] + j // 4 * SPANS[1])).store(four.load())
+            four = [alpha * sums[i, j + e] for e in range(4)]
+            target = simt.quad(tile, (row, place[1] + j // 4 * SPANS[1]))
+            vectors.write(target.iterator, four)
 
 
 @cute.jit
@@ -270,13 +268,10 @@ def store_lines(
             move(start + i * between, address + i * pitch, width)
 
 
-@cute.jit
-def move(source: cute.Pointer, address: Int64, width: cutlass.Constexpr) -> None:
+def move(source: cute.Pointer, address: Int64, width: int) -> None:
     """Copy `width` elements of shared memory to an address of device memory."""
-    layout, memory = cute.make_layout(width), cute.AddressSpace.gmem
-    given = cute.make_ptr(Float32, source.toint(), source.memspace, assumed_align=4 * width)
-    target = cute.make_ptr(Float32, address, memory, assumed_align=4 * width)
-    cute.make_tensor(target, layout).store(cute.make_tensor(given, layout).load())
+    target = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=4 * width)
+    vectors.write(target, vectors.read(source, width))
 
 
 @cute.jit
@@ -303,7 +298,7 @@ def store_fours(
             four = cute.make_rmem_tensor(4, Float32)
             four.fill(0.0)
             for block in cutlass.range(splits, unroll=4):
-                given = load_remote_four(place.iterator, block)
+                given = vectors.read_remote(place.iterator, block)
                 for e in cutlass.range_constexpr(4):
                     four[e] += given[e]
             finish_four(*targets, at, four, (1.0, beta))

@@ -8,8 +8,9 @@ cursor says how far its copies have come.
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Boolean, Float32, Int32, Int64, cute
+from cutlass import Boolean, Int32, Int64, cute
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
 from gemmlab.kernels.gemm.sm90.shares import matrices
@@ -231,8 +232,4 @@ def copy(
     around_l1: cutlass.Constexpr = False,
 ) -> None:
     """Start to copy one or four elements, or zeros if they are not `valid`."""
-    source = cute.make_ptr(Float32, address, cute.AddressSpace.gmem, assumed_align=4 * count)
-    target = cute.make_ptr(Float32, target.toint(), target.memspace, assumed_align=4 * count)
-    layout = cute.make_layout(count)
-    source, target = cute.make_tensor(source, layout), cute.make_tensor(target, layout)
-    simt.copy_async(source, target, valid, valid is not True, around_l1)
+    vectors.copy_bytes(address, target, 4 * count, None if valid is True else valid, around_l1)

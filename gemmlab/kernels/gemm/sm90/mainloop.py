@@ -281,8 +281,7 @@ def consume(
                 stage, phase = next_stage(stage, phase, config.stages)
             multiply_k_tile(mma, (rA, rB), chains, stages, ring, consumer, config)
             for chain in chains:
-                for i in cutlass.range_constexpr(cute.size(sums)):
-                    sums[i] += chain[i]
+                sums.store(sums.load() + chain.load())
             if cutlass.const_expr(TOTAL > 0):
                 totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):

@@ -80,7 +80,7 @@ def add_products(
             kk, j = (thread + e) // REPAIR_TILE, (thread + e) % REPAIR_TILE
             sB[kk, j] = simt.load_or_zero(mB, k0 + kk, col0 + j)
         cute.arch.sync_threads()
-        for kk in cutlass.range_constexpr(DEPTH):
+        for kk in cutlass.range(DEPTH, unroll=4):
             for i in cutlass.range_constexpr(EACH):
                 for j in cutlass.range_constexpr(EACH):
                     rC[i, j] += sA[ty + 16 * i, kk] * sB[kk, tx + 16 * j]

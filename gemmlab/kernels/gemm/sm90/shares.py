@@ -3,10 +3,11 @@
 import cutlass
 from cutlass import Float32, Int32, cute
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.splitting import ROWS, vector_of
+from gemmlab.kernels.gemm.sm90.splitting import ROWS
 
-PADDING = 4  # padding words per line of the tile of sums: 16-byte accesses, few bank conflicts
+PADDING = 16  # words after each line of the tile of sums: stores of 16 bytes access all banks
 
 
 @cute.jit
@@ -16,18 +17,6 @@ def matrices(starts: tuple, shape: tuple, strides: tuple) -> tuple:
         cute.make_tensor(start, cute.make_layout(shape, stride=stride))
         for start, stride in zip(starts, strides, strict=True)
     )
-
-
-@cute.jit
-def load_remote_four(pointer: cute.Pointer, block: Int32) -> cute.Tensor:
-    """Four floats at the same address in the shared memory of another block of the cluster."""
-    address = cute.arch.map_dsmem_ptr(pointer, block).toint()
-    text = "ld.shared::cluster.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];"
-    found = cute.arch.inline_ptx(text, write_only_types=[Float32] * 4, read_only_args=[address])
-    four = cute.make_rmem_tensor(4, Float32)
-    for e in cutlass.range_constexpr(4):
-        four[e] = found[e]
-    return four
 
 
 @cute.jit
@@ -46,14 +35,14 @@ def finish_four(
     simt.store_four(mC, row, col, sums, 1, wide)
 
 
-@cute.jit
-def four_of(sums: cute.Tensor, r: cutlass.Constexpr, i: cutlass.Constexpr) -> cute.Tensor:
-    """Four adjacent sums in row `r`, 0 or 1, of the thread's; see `store_sums`."""
-    quarter = sums.shape[0][2] // 4
-    four = cute.make_rmem_tensor(4, Float32)
-    for q in cutlass.range_constexpr(4):
-        four[q] = sums[(i % 2, r, i // 2 + q * quarter), 0, 0]
-    return four
+def four_of(sums: cute.Tensor, r: int, i: int, quarter: int) -> list:
+    """Four adjacent sums in row `r`, 0 or 1, of the thread's. quarter: a quarter of its pairs."""
+    return [sums[place_of(r, i, q, quarter)] for q in range(4)]
+
+
+def place_of(r: int, i: int, q: int, quarter: int) -> tuple:
+    """Where its sum of column 16·i + q is, from its first column on."""
+    return (i % 2, r, i // 2 + q * quarter), 0, 0
 
 
 @cute.jit
@@ -61,17 +50,27 @@ def scale_sums(
     sums: cute.Tensor, corner: tuple, shape: tuple, mD: cute.Tensor, factors: tuple
 ) -> None:
     """sums = alpha · sums + beta · D. shape: of C, outside of which D is not read."""
-    row, col = corner
     alpha, beta = factors
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        sums[i] *= alpha
+    sums.store(sums.load() * alpha)
     if beta != 0:
-        quarter = sums.shape[0][2] // 4
-        for i in cutlass.range_constexpr(cute.size(sums)):
-            e, r, j, q = i % 2, i // 2 % 2, i // 4 % quarter, i // 4 // quarter
-            at = row + 8 * r, col + (2 * j + e) * 16 + q
-            if at[0] < shape[0] and at[1] < shape[1]:
-                sums[i] += beta * mD[at]
+        fours = cute.size(sums) // 8
+        for r in cutlass.range_constexpr(2):
+            start, left = row_of(mD, corner, r, shape)
+            for i in cutlass.range_constexpr(fours):
+                for q in cutlass.range_constexpr(4):
+                    column = 16 * i + q
+                    element = vectors.read_if(column < left, start + column * mD.stride[1])
+                    sums[place_of(r, i, q, fours // 2)] += beta * element
+
+
+@cute.jit
+def row_of(matrix: cute.Tensor, corner: tuple, r: cutlass.Constexpr, shape: tuple) -> tuple:
+    """Where a thread's row `r` begins, and how many columns follow."""
+    row, col = corner[0] + 8 * r, corner[1]
+    left = shape[1] - col
+    if row >= shape[0]:
+        left = Int32(0)
+    return matrix.iterator + cute.crd2idx((row, col), matrix.layout), left
 
 
 @cute.jit
@@ -94,52 +93,29 @@ def store_sums(
     inside = end[0] <= mC.shape[0] and end[1] <= mC.shape[1]
     scale_sums(sums, corner, mC.shape, mD, factors)
     for r in cutlass.range_constexpr(2):
-        start = mC.iterator + cute.crd2idx((row + 8 * r, col), mC.layout)
-        left = mC.shape[1] - col  # columns from the thread's first one on
-        if row + 8 * r >= mC.shape[0]:
-            left = Int32(0)
+        values = [four_of(sums, r, i, fours // 2) for i in range(fours)]
+        start, left = row_of(mC, corner, r, mC.shape)
         if mC.stride[1] != 1:
-            for i in cutlass.range_constexpr(fours):
-                four = four_of(sums, r, i)
-                for q in cutlass.range_constexpr(4):
-                    if 16 * i + q < left:
-                        simt.element(start, (16 * i + q) * mC.stride[1])[0] = four[q]
+            for i in cutlass.range_constexpr(4 * fours):
+                column, value = i // 4 * 16 + i % 4, values[i // 4][i % 4]
+                vectors.write_if(column < left, start + column * mC.stride[1], value)
         elif inside and simt.allows_quads(mC.iterator, mC.stride[0]):
             for i in cutlass.range_constexpr(fours):
-                store_aligned(four_of(sums, r, i), start + 16 * i)
+                vectors.write(start + 16 * i, values[i])
         else:
-            store_shifted(sums, r, start, left, fours)
+            store_shifted(values, start, left)
 
 
-@cute.jit
-def store_aligned(four: cute.Tensor, target: cute.Pointer) -> None:
-    """Store four elements at an address that is a multiple of 16."""
-    aligned = cute.make_ptr(Float32, target.toint(), target.memspace, assumed_align=16)
-    cute.make_tensor(aligned, cute.make_layout(4)).store(four.load())
-
-
-@cute.jit
-def rotated(four: cute.Tensor, shift: Int32) -> cute.Tensor:
+def rotated(four: list, shift: Int32) -> list:
     """The four elements, rotated so that element `shift`, 0 to 3, comes first."""
     for distance in (1, 2):
-        turned = cute.make_rmem_tensor(4, Float32)
-        for e in cutlass.range_constexpr(4):
-            value = four[e]
-            if shift & distance != 0:
-                value = four[(e + distance) % 4]
-            turned[e] = value
-        four = turned
+        moves = shift & distance != 0
+        four = [vectors.either(moves, four[(e + distance) % 4], four[e]) for e in range(4)]
     return four
 
 
 @cute.jit
-def store_shifted(
-    sums: cute.Tensor,
-    r: cutlass.Constexpr,
-    start: cute.Pointer,
-    left: Int32,
-    fours: cutlass.Constexpr,
-) -> None:
+def store_shifted(values: list, start: cute.Pointer, left: Int32) -> None:
     """Store a row of the thread's sums, which may start at any address and end outside C.
 
     Stores of single elements would each fill a part of a sector, for which L2 takes as long as for
@@ -151,42 +127,32 @@ def store_shifted(
     own = lane % 4
     neighbor = lane - own + (own + 1) % 4
     shift = Int32(-(start.toint() >> 2) & 3)  # elements up to the first 16 aligned bytes
-    four = four_of(sums, r, 0)
+    is_first = own == 0
     for e in cutlass.range_constexpr(3):
-        if own == 0 and e < shift and e < left:
-            simt.element(start, e)[0] = four[e]
-    held, start, left = rotated(four, shift), start + shift, left - shift
-    for i in cutlass.range_constexpr(fours):
-        following = rotated(four_of(sums, r, min(i + 1, fours - 1)), shift)
-        moved = cute.make_rmem_tensor(4, Float32)
-        moved[0] = held[0]
+        begins = is_first and e < shift and e < left
+        vectors.write_if(begins, start + e, values[0][e])
+    turned = [rotated(four, shift) for four in values]
+    start, left = start + shift, left - shift
+    for i in cutlass.range_constexpr(len(values)):
+        held, following = turned[i], turned[min(i + 1, len(values) - 1)]
+        moved = held[:1]
         for e in cutlass.range_constexpr(1, 4):
-            given = held[e]
-            if own == 0:
-                given = following[e]
+            given = vectors.either(is_first, following[e], held[e])
             taken = cute.arch.shuffle_sync(given, neighbor)
-            moved[e] = held[e]
-            if e + shift >= 4:
-                moved[e] = taken
-        whole = 16 * i + 4 <= left
-        if cutlass.const_expr(i == fours - 1):
-            whole = whole and (own < 3 or shift == 0)
-        if whole:
-            store_aligned(moved, start + 16 * i)
+            moved.append(vectors.either(e + shift >= 4, taken, held[e]))
+        end = left
+        if own == 3 and cutlass.const_expr(i == len(values) - 1):  # the tile ends
+            end = cutlass.min(left, 16 * i + 4 - shift)
+        if 16 * i + 4 <= end:
+            vectors.write(start + 16 * i, moved)
         else:
             for e in cutlass.range_constexpr(4):
-                last = 16 * i + e < left
-                if cutlass.const_expr(i == fours - 1):  # the tile ends
-                    last = last and (own < 3 or e + shift < 4)
-                if last:
-                    simt.element(start, 16 * i + e)[0] = moved[e]
-        held = following
+                vectors.write_if(16 * i + e < end, start + (16 * i + e), moved[e])
 
 
 @cute.jit
 def store_together(
     sums: cute.Tensor,
-    coords: cute.Tensor,
     tile: cute.Pointer,
     corner: tuple,
     mC: cute.Tensor,
@@ -197,17 +163,22 @@ def store_together(
 ) -> None:
     """Add the sums of the blocks of a cluster, which divide the tile and store a share each.
 
-    coords: of the sums in the tile. place: the block's rank, and the number of blocks.
+    tile: room for it in shared memory. place: the block's rank, and the number of blocks.
     """
-    BM, BN = config.block_m, config.block_n
+    BM, BN, fours = config.block_m, config.block_n, config.block_n // 16
     along_n = mC.stride[1] == 1  # C is contiguous along n or along m, and so is the tile
-    strides = Int32(BN + PADDING), Int32(1)
-    if not along_n:
-        strides = Int32(1), Int32(BM + PADDING)
-    tile_sums = cute.make_tensor(tile, cute.make_layout((BM, BN), stride=strides))
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        row, col = coords[i]
-        tile_sums[row, vector_of(col, BN)] = sums[i]
+    thread, _, _ = cute.arch.thread_idx()
+    for r in cutlass.range_constexpr(2):
+        row, col = thread // 32 * ROWS + thread % 32 // 4 + 8 * r, thread % 4 * 4
+        if along_n:
+            start = tile + (row * (BN + PADDING) + col)
+            for i in cutlass.range_constexpr(fours):
+                vectors.write(start + 16 * i, four_of(sums, r, i, fours // 2))
+        else:
+            start = tile + (col * (BM + PADDING) + row)
+            for i in cutlass.range_constexpr(4 * fours):
+                value, column = sums[place_of(r, i // 4, i % 4, fours // 2)], i // 4 * 16 + i % 4
+                vectors.write(start + column * (BM + PADDING), [value])
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     rest = *place, factors, config
@@ -249,14 +220,11 @@ def store_share(
     share = LINES * FOURS // splits
     for i in cutlass.range(thread, share, config.threads, unroll=2):
         line, at = (rank * share + i) // FOURS, (rank * share + i) % FOURS * 4
-        address = (tile + (line * pitch + at)).toint()
-        place = cute.make_ptr(Float32, address, tile.memspace, assumed_align=16)
+        place = tile + (line * pitch + at)
         total = cute.make_rmem_tensor(4, Float32)
-        total.store(cute.make_tensor(place, cute.make_layout(4)).load())
-        if splits > 1:
-            total.fill(0.0)
-            for block in cutlass.range(splits, unroll=4):
-                four = load_remote_four(place, block)
-                for e in cutlass.range_constexpr(4):
-                    total[e] += four[e]
+        total.fill(0.0)
+        for block in cutlass.range(splits, unroll=4):
+            four = vectors.read_remote(place, block)
+            for e in cutlass.range_constexpr(4):
+                total[e] += four[e]
         finish_four(mC, mD, (corner[0] + line, corner[1] + at), total, factors)

@@ -12,6 +12,7 @@ import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
 from gemmlab.kernels.gemm.sm90.tiles import swizzled
@@ -163,27 +164,19 @@ def spot_of_copy(which: int, i: int, half: int, config: Any) -> tuple:
     return 0, distance + 16 * half
 
 
-@cute.jit
-def aligned(pointer: cute.Pointer, words: Any) -> cute.Pointer:
-    address = (pointer + words).toint()
-    return cute.make_ptr(Float32, address, pointer.memspace, assumed_align=16)
-
-
-@cute.jit
-def note(least: cute.Tensor, value: Float32) -> None:
+def note(least: cute.Tensor, values: list) -> None:
     """least: (1), the smallest nonzero magnitude so far: its bits, doubled, minus 1."""
     # Zero, which loses nothing, becomes the largest unsigned number.
-    least[0] = cutlass.min(least[0], Uint32(value.bitcast(Int32)) * 2 - 1)
+    sizes = [Uint32(value.bitcast(Int32)) * 2 - 1 for value in values]
+    least[0] = cutlass.min(least[0], simt.pairwise(sizes, cutlass.min))
 
 
-@cute.jit
 def large_part(value: Float32) -> Float32:
     """A number rounded to TF32's 11 bits."""
     bits = (Uint32(value.bitcast(Int32)) + 0x1000) & Uint32(0xFFFFE000)
     return bits.bitcast(Float32)
 
 
-@cute.jit
 def divisible(value: Float32) -> Float32:
     """The number, or the next one away from zero if it is odd: two parts hold it."""
     # Adds one to the last place. Unlike integer arithmetic, it keeps infinities and NaNs.
@@ -205,35 +198,30 @@ def spots_of_a(major: cutlass.Constexpr, warp: Int32, lane: Int32) -> tuple:
     return kept(first + spots[0]), kept(first + spots[1])
 
 
-@cute.jit
-def load_a(major: cutlass.Constexpr, staged: cute.Pointer, spots: tuple) -> cute.Tensor:
-    """This thread's elements of the staged tile of A: four of k, two rows, and two steps of k."""
-    elements = cute.make_rmem_tensor((4, 2, 2), Float32)
-    for j in cutlass.range_constexpr(2 * CHUNK // 16):
-        r, k = j % 2, j // 2 * 16
-        if cutlass.const_expr(major == "k"):
-            spot = aligned(staged, spots[k // 16] + 8 * CHUNK * r)
-            four = cute.make_tensor(spot, cute.make_layout(4)).load()
-            elements[None, r, j // 2].store(four)
-        else:
-            for e in cutlass.range_constexpr(4):
-                element = simt.element(staged, spots[r] + (k + 4 * e) * ROWS)
-                elements[e, r, j // 2] = element[0]
-    return elements
+def load_a(major: str, staged: cute.Pointer, spots: tuple) -> list:
+    """This thread's elements of the staged tile of A, in fours along k.
+
+    The second four is of another row, the others are of the next 16 of k.
+    """
+    places = [(j % 2, j // 2 * 16) for j in range(2 * CHUNK // 16)]
+    at = [staged + spot for spot in spots]
+    if major == "k":
+        return [vectors.read(at[k // 16] + 8 * CHUNK * r, 4) for r, k in places]
+    return [
+        [vectors.read(at[r] + (k + e) * ROWS, 1)[0] for e in range(0, 16, 4)] for r, k in places
+    ]
 
 
-@cute.jit
-def split_a(least: cute.Tensor, fragments: list, elements: cute.Tensor) -> None:
+def split_a(least: cute.Tensor, fragments: list, elements: list) -> None:
     """Split this thread's elements of A into `fragments` by part. See `spots_of_a`."""
     high = cute.recast_tensor(fragments[0], Float32)
     low = cute.recast_tensor(fragments[1], Float32)
-    for j in cutlass.range_constexpr(2 * CHUNK // 16):
-        for e in cutlass.range_constexpr(4):
-            element = elements[e, j % 2, j // 2]
-            note(least, element)
+    for j, four in enumerate(elements):
+        note(least, four)
+        for e, element in enumerate(four):
             i = (j // 2 * 2 + e // 2) * 4 + e % 2 * 2 + j % 2
-            high[i] = large_part(element)
-            low[i] = element - high[i]
+            large = large_part(element)
+            high[i], low[i] = large, element - large
 
 
 def job_of(warp: Int32, config: Any) -> tuple:
@@ -282,64 +270,42 @@ def source_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
     return kept(job * 512 + lane * 4)
 
 
-@cute.jit
-def load_b(staged: cute.Pointer, spot: Int32, config: cutlass.Constexpr) -> cute.Tensor:
+def load_b(staged: cute.Pointer, spot: Int32, config: Any) -> list:
     """The elements of the staged tile of B that this thread splits: four times four.
 
     spot: of the first ones; see `source_of_b`. The lanes' fours are adjacent, in an order in which
     copies of a K-major B access different banks, too.
     """
-    elements = cute.make_rmem_tensor((4, 4), Float32)
-    for i in cutlass.range_constexpr(4):
-        flip = 8 * i if cutlass.const_expr(config.b_major == "k") else 0
-        four = aligned(staged, (spot ^ flip) + i * 128)
-        elements[None, i].store(cute.make_tensor(four, cute.make_layout(4)).load())
-    return elements
+    flips = [8 * i if config.b_major == "k" else 0 for i in range(4)]
+    return [vectors.read(staged + ((spot ^ flip) + i * 128), 4) for i, flip in enumerate(flips)]
 
 
-@cute.jit
 def split_b(
-    least: cute.Tensor,
-    elements: cute.Tensor,
-    parts: cute.Pointer,
-    spot: Int32,
-    config: cutlass.Constexpr,
+    least: cute.Tensor, elements: list, parts: cute.Pointer, spot: Int32, config: Any
 ) -> None:
     """Split this thread's elements of B; store their parts (PARTS, size, CHUNK)."""
-    for v in cutlass.range_constexpr(4):
-        if cutlass.const_expr(config.b_major == "k"):
+    for v in range(4):
+        four = [each[v] for each in elements]
+        if config.b_major == "k":
             # Of 16 of k of one vector, those at positions 4v to 4v + 3.
-            order = [(v, e) if config.transposes_k else (e, v) for e in range(4)]
-            store_parts(least, elements, order, spot ^ 4 * v, parts, config)
+            four, to = four if config.transposes_k else elements[v], spot ^ 4 * v
         else:
-            order = [(v, e) for e in range(4)]
             to = spot + v * (config.block_n // 4 * CHUNK)
-            store_parts(least, elements, order, to, parts, config)
+        store_parts(least, four, to, parts, config)
 
 
-@cute.jit
 def store_parts(
-    least: cute.Tensor,
-    elements: cute.Tensor,
-    order: list,
-    spot: Int32,
-    parts: cute.Pointer,
-    config: cutlass.Constexpr,
+    least: cute.Tensor, four: list, spot: Int32, parts: cute.Pointer, config: Any
 ) -> None:
     """Split four elements and store them."""
-    high = cute.make_rmem_tensor(4, Float32)
-    low, size = cute.make_rmem_tensor(4, Float32), config.block_n
-    for e in cutlass.range_constexpr(4):
-        value = elements[order[e]]
-        note(least, value)
-        if cutlass.const_expr(config.products > 3):
-            value = divisible(value)
-        high[e] = large_part(value)
-        low[e] = value - high[e]
-    for part in cutlass.range_constexpr(PARTS):
-        target = aligned(cute.recast_ptr(parts, dtype=Float32), part * size * CHUNK + spot)
-        four = low if cutlass.const_expr(part) else high
-        cute.make_tensor(target, cute.make_layout(4)).store(four.load())
+    note(least, four)
+    if config.products > 3:
+        four = [divisible(value) for value in four]
+    high = [large_part(value) for value in four]
+    low = [value - large for value, large in zip(four, high, strict=True)]
+    for part, values in enumerate((high, low)):
+        target = cute.recast_ptr(parts, dtype=Float32) + (spot + part * config.block_n * CHUNK)
+        vectors.write(target, values)
 
 
 def line_of(vector: Any, size: int) -> Any:

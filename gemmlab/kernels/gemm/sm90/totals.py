@@ -8,6 +8,7 @@ totals of its own elements of C. They stay in L2.
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm.sm90.config import WARPGROUP
 
 
@@ -25,7 +26,7 @@ def totals_of(pointer: cute.Pointer, thread: Int32, config: cutlass.Constexpr) -
 def add_totals(sums: cute.Tensor, totals: cute.Tensor) -> None:
     """sums += totals."""
     for j in cutlass.range_constexpr(totals.shape[1]):
-        four = totals[None, j].load()
+        four = vectors.read(totals[None, j].iterator, 4)
         for e in cutlass.range_constexpr(4):
             sums[4 * j + e] += four[e]
 
