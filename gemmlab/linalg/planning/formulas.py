@@ -256,20 +256,28 @@ def _sooner(lines: Sequence[_Line]) -> list[_Line]:
     found, rest = list[_Line](), [*lines]
     while rest:
         count = next((i for i, x in enumerate(rest) if isinstance(x, _Branch)), len(rest))
-        part = [line for line in rest[:count] if isinstance(line, str)]
-        used, first = set[str](), set[str]()
-        for line in reversed(part):
-            target = line.partition(" = ")[0]
-            if line.startswith("if ") or not used.isdisjoint(_VARIABLE.findall(target)):
-                used.update(_VARIABLE.findall(line))
-                first.add(line)
-        found += [x for x in part if x in first]
-        found += [x for x in part if x not in first]
+        found += _decisions_first([line for line in rest[:count] if isinstance(line, str)])
         for branch in rest[count : count + 1]:
             assert isinstance(branch, _Branch)
             found.append(_Branch(branch.condition, _sooner(branch.lines)))
         rest = rest[count + 1 :]
     return found
+
+
+def _decisions_first(lines: Sequence[str]) -> list[str]:
+    """The lines; each decision comes right after those that it needs, the others come last."""
+    found: dict[str, None] = {}
+    for i, decision in enumerate(lines):
+        if not decision.startswith("if "):
+            continue
+        used, needed = {*_VARIABLE.findall(decision)}, [decision]
+        for line in reversed(lines[:i]):
+            target, _, expression = line.partition(" = ")
+            if expression and line not in found and not used.isdisjoint(_VARIABLE.findall(target)):
+                used.update(_VARIABLE.findall(expression))
+                needed.append(line)
+        found.update(dict.fromkeys(reversed(needed)))
+    return [*found, *(line for line in lines if line not in found)]
 
 
 def _before_calls(lines: Sequence[str]) -> list[str]:
