@@ -1,8 +1,7 @@
 """Launches through the CUDA driver, with their arguments packed into bytes.
 
 A kernel's configuration and the layout of its arguments are prepared once. To launch it at a new
-shape then takes one call that packs its numbers, and one of the driver, by its C interface: the
-Python bindings of `cuLaunchKernelEx` take as long as the driver itself.
+shape then takes one call that packs its numbers, and one of the driver, by its C interface.
 """
 
 from __future__ import annotations
@@ -259,8 +258,7 @@ def _config(launch: PlannedLaunch) -> Any:
 class _Enqueuer:
     """Enqueues a kernel with arguments that lie at the same addresses each time.
 
-    It calls the driver's C interface, whose Python bindings take as long as the driver itself:
-    `function(*args)`, after `put_grid` and `use`, returns a status.
+    `function(*args)`, after `put_grid` and `use`, does so and returns a status.
     """
 
     __slots__ = ("_config", "_stream", "_stream_field", "args", "function", "put_grid")
@@ -271,7 +269,7 @@ class _Enqueuer:
         # The grid and the stream lie at offsets 0 and 32 of a CUlaunchConfig.
         self.put_grid = partial(_GRID.pack_into, (ctypes.c_char * _GRID.size).from_address(at), 0)
         self._stream_field, self._stream = ctypes.c_void_p.from_address(at + 32), -1
-        self.function = _driver().cuLaunchKernelEx
+        self.function = driver.library().cuLaunchKernelEx
         self.args = tuple(map(ctypes.c_void_p, (at, int(function), pointers, None)))
 
     def use(self, stream: int) -> None:
@@ -288,13 +286,12 @@ class _Enqueuer:
 
     @staticmethod
     def error(status: int) -> DeviceError:
-        return DeviceError(f"cuLaunchKernelEx: {cu.CUresult(status).name}")
+        return driver.failed("cuLaunchKernelEx", status)
 
 
 class _Encoder:
     """Encodes tensor maps with the same box to one place in host memory.
 
-    It calls the driver's C interface, whose Python bindings take three times as long:
     `function(*args)` encodes a map of the numbers in memory and returns a status.
     """
 
@@ -303,7 +300,7 @@ class _Encoder:
     def __init__(self, target: int, wanted: Map, numbers: int | None = None) -> None:
         """numbers: where the address, three sizes and two strides lie; None: in memory of its
         own."""
-        self.function = _driver().cuTensorMapEncodeTiled
+        self.function = driver.library().cuTensorMapEncodeTiled
         # Sizes of the axes, bytes between lines and between parts; the box, element strides.
         rest = Struct("=3I3I")
         self._memory = ctypes.create_string_buffer(_MAP.size + rest.size)
@@ -331,11 +328,4 @@ class _Encoder:
             raise self.error(status)
 
     def error(self, status: int) -> DeviceError:
-        name = cu.CUresult(status).name
-        return DeviceError(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}: {name}")
-
-
-@cache
-def _driver() -> Any:
-    """The driver's library, which its Python bindings have loaded before."""
-    return ctypes.CDLL("libcuda.so.1")
+        return driver.failed(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}", status)
