@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from gemmlab.linalg import cublas, operands
-from gemmlab.linalg.arrays import ArrayDescriptor, is_float32
+from gemmlab.linalg import cublas, operands, recent
+from gemmlab.linalg.arrays import ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
@@ -57,7 +57,7 @@ class Path:
 
         def planned(*given: Any) -> tuple[Any, ...]:
             *numbers, alpha, beta = given
-            arrays = _with_numbers(descriptors, numbers)
+            arrays = with_numbers(descriptors, numbers)
             sizes = operands.check_sizes(arrays)
             layout = operands.lay_out(arrays, sizes, {})
             choices, chosen = tiers.options(precision, operands.case_of(layout, gpu, {}))
@@ -136,7 +136,7 @@ def _numbers(descriptors: Descriptors) -> list[int]:
     return numbers
 
 
-def _with_numbers(descriptors: Descriptors, numbers: list[Any]) -> dict[str, ArrayDescriptor]:
+def with_numbers(descriptors: Descriptors, numbers: Sequence[Any]) -> dict[str, ArrayDescriptor]:
     """Return descriptors by name, with other `_numbers`."""
     found, rest = {}, iter(numbers)
     for name, x in zip(NAMES, descriptors, strict=True):
@@ -185,59 +185,84 @@ Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def form_of(described: Operands) -> Form:
-    a, b, c, out = descriptors = described.descriptors
-    assert a is not None and b is not None
-    ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
-    key = *ranks, described.precision, a.device
+    descriptors = described.descriptors
+    key = operands.key_of(descriptors, described.precision)
     return key, (*_numbers(descriptors), *described.scalars)
 
 
-def run(
-    described: Operands, form: Form, stream: int, planned: Callable[[], ProductPlan]
-) -> tuple[Any, FirstCall] | None:
-    """Enqueue a product on a stream; return its result and `FirstCall`, or None if it cannot run.
+class Place(NamedTuple):
+    """Where a product runs. given_stream: the stream if the caller gave it."""
 
-    It cannot if an operand is wrong, packed or an array of another library, must be copied, or if
+    framework: Framework
+    device: int
+    stream: int
+    given_stream: int | None
+
+
+def run(described: Operands, form: Form, stream: int, planned: Callable[[], ProductPlan]) -> Any:
+    """Enqueue a product on a stream and return the result; None if formulas cannot launch it.
+
+    They cannot if an operand is wrong, packed or an array of another library, must be copied, or if
     no similar product has run before. Nothing has been written then. `planned` plans it in general.
     """
-    (key, numbers), framework = form, described.framework
     a, b, c, out = descriptors = described.descriptors
-    assert a is not None and b is not None and framework is not None
-    device = a.device
-    if described.packed or described.restore or not gpus.is_current(device):
+    assert a is not None and b is not None and described.framework is not None
+    if described.packed or described.restore:
         return None
     for x in descriptors:
-        if x is not None and not (x.device == device and is_float32(x.dtype)):
+        if x is not None and not (x.device == a.device and is_float32(x.dtype)):
             return None
+    place = Place(described.framework, a.device, stream, described.stream)
+    addresses = a.address, b.address, out.address if out else 0, c.address if c else 0
+    return launch(form, place, addresses, described, described.only_faster, planned)
+
+
+def launch(
+    form: Form,
+    place: Place,
+    addresses: tuple[int, int, int, int],
+    described: Operands | None,
+    only_faster: bool,
+    planned: Callable[[], ProductPlan],
+) -> Any:
+    """`run` operands of float32 on one device, in this order: a, b, out and c.
+
+    `described`: None if there are only a and b.
+    """
+    (key, numbers), (framework, device, stream, given_stream) = form, place
+    if not gpus.is_current(device):
+        return None
     paths = _paths.get(key)
     found = None if paths is None else paths.traces.function(*numbers)
     if paths is None or found is None:
         return None
     index, shape, chosen, indexes, saved, of_job = found
     path: Path = paths.each[index]
-    if path.in_place and described.arrays[2] is not described.arrays[3]:
-        return None
-    alike, sgemm = path.kinds(chosen, indexes[chosen]), None
-    if described.only_faster:
-        check_worthwhile(path.tier(chosen), saved[chosen])
-    if path.tier(chosen) == "ieee":
+    out = None
+    if described is not None:
+        _, _, c, out = described.arrays
+        if path.in_place and c is not out:
+            return None
+    tier, alike, sgemm = path.tier(chosen), path.kinds(chosen, indexes[chosen]), None
+    if only_faster:
+        check_worthwhile(tier, saved[chosen])
+    if tier == "ieee":
         sgemm = path.sgemm(of_job)
-    if not (alike or sgemm):
+    if not (alike or sgemm) or (not sgemm and products.is_recording(stream)):
         return None
+    at_a, at_b, at, at_d = addresses
     if out is not None:
+        assert described is not None
         operands.check_overlap(described.named)
-    if not sgemm and products.is_recording(stream):
-        return None
-    at_d, at = c.address if c else 0, out.address if out else 0
-    if out is None:
-        result = framework.maker(shape, device, described.stream)()
-        at = framework.address(result)
+        result = out
     else:
-        result = described.arrays[3]
-    addresses = a.address, b.address, at, at_d
+        result = framework.maker(shape, device, given_stream)()
+        at = framework.address(result)
+    addresses = at_a, at_b, at, at_d
     if sgemm:
         products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
-        return result, FirstCall(None, 0, 0.0, planned)
+        recent.remember(FirstCall(None, 0, 0.0, planned))
+        return result
     space = workspace(framework, device, stream)
     with space.lock:
         report = space.take_report()
@@ -247,7 +272,8 @@ def run(
                 alike[i], alike[0] = alike[0], kind
                 # If it fails, the report is not given back: its counters may no longer be zero.
                 space.launcher.launch_kind(kind, *launches, stream)
-                return result, FirstCall(space, report, saved[chosen], planned)
+                recent.remember(FirstCall(space, report, saved[chosen], planned))
+                return result
         space.give_report(report)
     return None
 

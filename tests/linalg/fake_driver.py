@@ -75,9 +75,11 @@ class Framework:
         alike = kind(a), kind(b)
 
         def describe(x: Any, y: Any) -> Any:
-            if (kind(x), kind(y)) != alike:
+            if (kind(x), kind(y)) != alike or 0 in (*x.shape, *y.shape):
                 return None
-            return self.describe(x), self.describe(y)
+            at_x, *form_x = self.describe(x)
+            at_y, *form_y = self.describe(y)
+            return at_x, at_y, (*form_x[0], *form_x[1], *form_y[0], *form_y[1])
 
         return describe if all(alike) else None
 
