@@ -19,7 +19,7 @@ from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
-from gemmlab.linalg.planning.kinds import Kind
+from gemmlab.linalg.planning.kinds import Kinds
 from gemmlab.linalg.planning.tiers import check_worthwhile
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
@@ -52,7 +52,7 @@ class Path:
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
         self._tiers: list[tuple[Any, Sequence[Any]]] = []
         self._names_of_tiers: list[str] = []
-        self._kinds: dict[tuple[int, Sequence[int]], list[Kind]] = {}
+        self._kinds: dict[tuple[int, Sequence[int]], Kinds] = {}
         sms, index = gpu.multiprocessors, len(paths.each)
 
         def planned(*given: Any) -> tuple[Any, ...]:
@@ -97,17 +97,15 @@ class Path:
             return None
         return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
 
-    def kinds(self, chosen: int, indexes: Sequence[int]) -> list[Kind]:
+    def kinds(self, chosen: int, indexes: Sequence[int]) -> Kinds | None:
         """Return the kinds of products that have run in this tier with these tiles."""
         found = self._kinds.get((chosen, indexes))
         if found is None:
             key, tiles = self._tiers[chosen]
-            if key is None:
-                return []
-            found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
-            if found is None:
-                return []
-            self._kinds[chosen, indexes] = found
+            if key is not None:
+                found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
+            if found is not None:
+                self._kinds[chosen, indexes] = found
         return found
 
 
@@ -248,7 +246,7 @@ def launch(
         check_worthwhile(tier, saved[chosen])
     if tier == "ieee":
         sgemm = path.sgemm(of_job)
-    if not (alike or sgemm) or (not sgemm and products.is_recording(stream)):
+    if not sgemm and (not alike or products.is_recording(stream)):
         return None
     at_a, at_b, at, at_d = addresses
     if out is not None:
@@ -266,16 +264,15 @@ def launch(
     space = workspace(framework, device, stream)
     with space.lock:
         report = space.take_report()
-        for i, kind in enumerate(alike):
-            launches = kind.plan(*of_job, report, *addresses, space.places)
-            if launches is not None:
-                alike[i], alike[0] = alike[0], kind
-                # If it fails, the report is not given back: its counters may no longer be zero.
-                space.launcher.launch_kind(kind, *launches, stream)
-                recent.remember(FirstCall(space, report, saved[chosen], planned))
-                return result
-        space.give_report(report)
-    return None
+        assert alike is not None
+        launches = alike.plan(*of_job, report, *addresses, space.places)
+        if launches is None:
+            space.give_report(report)
+            return None
+        # If it fails, the report is not given back: its counters may no longer be zero.
+        space.launcher.launch_kind(*launches, stream)
+    recent.remember(FirstCall(space, report, saved[chosen], planned))
+    return result
 
 
 def learn(described: Operands, form: Form) -> None:
