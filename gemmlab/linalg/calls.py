@@ -259,7 +259,7 @@ def compute_similar(
     comes_back = _was_seen(hash((form, place_of(stream), ())))
     if not comes_back:
         later = partial(_plan_similar, like, numbers, stream)
-        place = first_calls.Place(like.framework, like.a.device, stream, None)
+        place = like.framework, like.a.device, stream, None
         addresses = at_a, at_b, 0, 0
         result = first_calls.launch(form, place, addresses, None, only_faster, later)
         if result is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from gemmlab.linalg import cublas, operands, recent
 from gemmlab.linalg.arrays import ArrayDescriptor, Framework, is_float32
@@ -50,8 +50,8 @@ class Path:
         self._names = ("a", "b")  # of the left and the right factor, and whether they are K-major
         self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
-        self._tiers: list[tuple[Any, Sequence[Any]]] = []
-        self._names_of_tiers: list[str] = []
+        self._keys: list[tuple[Any, Sequence[Any]]] = []
+        self.tiers: list[str] = []  # their names
         self._kinds: dict[tuple[int, Sequence[int]], Kinds] = {}
         sms, index = gpu.multiprocessors, len(paths.each)
 
@@ -66,15 +66,15 @@ class Path:
             if not sizes.k or 0 in sizes.result:
                 raise NotTraceable
             indexes, job = [], None
-            self._names_of_tiers = [choice.tier for choice in choices]
+            self.tiers = [choice.tier for choice in choices]
             for choice in choices:
                 if choice.tier == "ieee":
-                    self._tiers.append((None, ()))
+                    self._keys.append((None, ()))
                     indexes.append(())
                     continue
                 job = operands.job_of(layout, choice, Scalars(alpha, beta), {})
                 tiles, places = zip(*job.tile_choices(sms), strict=True)
-                self._tiers.append((kinds.key_of(job, sms), tiles))
+                self._keys.append((kinds.key_of(job, sms), tiles))
                 indexes.append(places)
             assert job is not None
             self.in_place = bool(job.beta) and job.d is None
@@ -85,10 +85,6 @@ class Path:
 
         paths.each.append(self)  # before another thread can find its index
         paths.traces.add((*_numbers(descriptors), *scalars), planned)
-
-    def tier(self, chosen: int) -> str:
-        """The name of the tier with that index."""
-        return self._names_of_tiers[chosen]
 
     def sgemm(self, numbers: Sequence[Any]) -> tuple[cublas.Sgemm, tuple[str, str]] | None:
         """Return the product in `ieee` with the names of its factors; None if c must be copied."""
@@ -101,7 +97,7 @@ class Path:
         """Return the kinds of products that have run in this tier with these tiles."""
         found = self._kinds.get((chosen, indexes))
         if found is None:
-            key, tiles = self._tiers[chosen]
+            key, tiles = self._keys[chosen]
             if key is not None:
                 found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
             if found is not None:
@@ -113,7 +109,7 @@ class Paths:
     """Paths of products with the same key.
 
     The function of `traces` takes the operands' shapes and strides, alpha and beta. It returns the
-    index of their path in `each`, the shape of the result, the index of the tier in `Path._tiers`,
+    index of their path in `each`, the shape of the result, the index of the tier in `Path.tiers`,
     for each tier the index of each tile in its tiles, for each tier the seconds that it saves, and
     `kinds.Numbers`; None for operands on another path.
     """
@@ -177,6 +173,8 @@ class FirstCall:
 
 _paths: dict[Any, Paths] = {}
 _learning = threading.Lock()
+# Framework, device and stream of a product, and the stream if the caller gave it.
+Place = tuple[Framework, int, int, int | None]
 # What products must share so that one path may fit both, and the arguments of the function of
 # `Paths`.
 Form = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -186,15 +184,6 @@ def form_of(described: Operands) -> Form:
     descriptors = described.descriptors
     key = operands.key_of(descriptors, described.precision)
     return key, (*_numbers(descriptors), *described.scalars)
-
-
-class Place(NamedTuple):
-    """Where a product runs. given_stream: the stream if the caller gave it."""
-
-    framework: Framework
-    device: int
-    stream: int
-    given_stream: int | None
 
 
 def run(described: Operands, form: Form, stream: int, planned: Callable[[], ProductPlan]) -> Any:
@@ -210,7 +199,7 @@ def run(described: Operands, form: Form, stream: int, planned: Callable[[], Prod
     for x in descriptors:
         if x is not None and not (x.device == a.device and is_float32(x.dtype)):
             return None
-    place = Place(described.framework, a.device, stream, described.stream)
+    place = described.framework, a.device, stream, described.stream
     addresses = a.address, b.address, out.address if out else 0, c.address if c else 0
     return launch(form, place, addresses, described, described.only_faster, planned)
 
@@ -241,7 +230,7 @@ def launch(
         _, _, c, out = described.arrays
         if path.in_place and c is not out:
             return None
-    tier, alike, sgemm = path.tier(chosen), path.kinds(chosen, indexes[chosen]), None
+    tier, alike, sgemm = path.tiers[chosen], path.kinds(chosen, indexes[chosen]), None
     if only_faster:
         check_worthwhile(tier, saved[chosen])
     if tier == "ieee":
@@ -265,12 +254,13 @@ def launch(
     with space.lock:
         report = space.take_report()
         assert alike is not None
-        launches = alike.plan(*of_job, report, *addresses, space.places)
-        if launches is None:
+        found = alike.plan(*of_job, report, *addresses, space.places)
+        if found is None:
             space.give_report(report)
             return None
+        kind, grids, launches = found
         # If it fails, the report is not given back: its counters may no longer be zero.
-        space.launcher.launch_kind(*launches, stream)
+        space.launcher.chain(alike.each[kind]).launch(grids, launches, stream)
     recent.remember(FirstCall(space, report, saved[chosen], planned))
     return result
 

@@ -86,7 +86,8 @@ def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
                 planned = found.plan(*numbers, place)
             if planned is None:  # formulas cannot plan it
                 continue
-            kind, *each = planned
+            index, *each = planned
+            kind = found.each[index]
             assert asked == [job.sizes(SMS)]
             expected = zip(placed(launches, ARRAYS), parameters, strict=True)
             assert [*kind.each(*each)] == [kinds.launch_numbers(*pair) for pair in expected]

@@ -7,7 +7,7 @@ by formulas, and making a kind takes as long as planning tens of products.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -150,24 +150,21 @@ class Kinds:
     """Kinds of products in the same tier, with the same tiles."""
 
     def __init__(self) -> None:
-        self._each: list[Kind] = []
+        self.each: list[Kind] = []
         names = *Numbers._fields, "report", *NAMES
         self._traces = Traces(names, _far)
 
     def __len__(self) -> int:
-        return len(self._each)
+        return len(self.each)
 
-    def plan(self, *given: Any) -> tuple[Kind, Any, Any] | None:
-        """Plan a product by formulas: its kind, the grids of its launches, and their numbers.
+    @property
+    def plan(self) -> Callable[..., tuple[int, Any, Any] | None]:
+        """A function that plans a product: its kind's index, its launches' grids and numbers.
 
         It takes `Numbers`, the address of the report, those of the caller's arrays, and a function
         that takes `Job.sizes` and returns addresses. None for products of no kind that is known.
         """
-        found = self._traces.function(*given)
-        if found is None:
-            return None
-        index, grids, numbers = found
-        return self._each[index], grids, numbers
+        return self._traces.function
 
     def add(
         self,
@@ -194,8 +191,8 @@ class Kinds:
             arrays = dict(zip(NAMES, (a, b, c, d), strict=True))
             found = placed(other.launches(memory, sms), arrays)
             slots = Slots(found, parameters)
-            self._each.append(Kind(launches, slots))
-            return len(self._each) - 1, tuple(x.grid for x in found), slots.numbers
+            self.each.append(Kind(launches, slots))
+            return len(self.each) - 1, tuple(x.grid for x in found), slots.numbers
 
         with _adding, suppress(NotTraceable):
             # Another thread may have added it.

@@ -193,20 +193,15 @@ class Launcher:
 
     def bind_kind(self, kind: Kind, each: Iterable[LaunchNumbers]) -> list[BoundLaunch]:
         """Bind the launches of a product of that kind."""
-        return [form.bind(*x) for form, x in zip(self._of_kind(kind).forms, each, strict=True)]
-
-    def launch_kind(
-        self, kind: Kind, grids: Sequence[Dim3], numbers: Sequence[Any], stream: int
-    ) -> None:
-        """Enqueue the launches of a product of that kind. Raises DeviceError."""
-        self._of_kind(kind).launch(grids, numbers, stream)
+        return [form.bind(*x) for form, x in zip(self.chain(kind).forms, each, strict=True)]
 
     def parameters(self, launches: Iterable[PlannedLaunch]) -> list[Parameters]:
         """Return the names and types of the arguments of loaded kernels, as the kernels take
         them."""
         return [self._kernels[_key(launch)].parameters for launch in launches]
 
-    def _of_kind(self, kind: Kind) -> Chain:
+    def chain(self, kind: Kind) -> Chain:
+        """Return the launches of products of that kind."""
         found = self._of_kinds.get(kind)
         if found is None:
             found = self._of_kinds[kind] = Chain(kind, self._loaded(kind.launches))

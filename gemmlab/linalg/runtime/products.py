@@ -160,7 +160,8 @@ class TensorCoreRun:
         job, sms, space = self._job, self._multiprocessors, self._space
         found, numbers = kinds.of(job, sms), kinds.numbers_of(job)
         if found and (planned := found.plan(*numbers, self._report, *_LATER, space.places)):
-            kind, *each = planned
+            index, *each = planned
+            kind = found.each[index]
             return space.launcher.bind_kind(kind, kind.each(*each))
         launches = job.launches(space.memory(job, sms, self._report), sms)
         bound = space.launcher.bind(launches)
