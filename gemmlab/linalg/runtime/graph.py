@@ -28,9 +28,9 @@ class Node:
 
     def __init__(self, bound: BoundLaunch, handle: Any) -> None:
         kernel = bound.kernel
-        self._moving = bound.moving
         self._arguments = Arguments(kernel.offsets, kernel.nbytes)
         self._arguments.bytes[:] = bound.image
+        self._moving = [(self._arguments.putter(at), i) for at, i in bound.moving]
         self._params = params = cu.CUDA_KERNEL_NODE_PARAMS()
         params.func = kernel.function
         params.gridDimX, params.gridDimY, params.gridDimZ = bound.grid
@@ -43,9 +43,9 @@ class Node:
     def move(self, executable: ctypes.c_void_p, before: Addresses, addresses: Addresses) -> None:
         """Set the addresses of the caller's arrays in an executable graph. Raises DeviceError."""
         moved = False
-        for at, i in self._moving:
+        for put, i in self._moving:
             if before[i] != addresses[i]:
-                self._arguments.put(at, addresses[i])
+                put(addresses[i])
                 moved = True
         if moved and (status := self._set(executable, *self._args)):
             raise driver.failed("cuGraphExecKernelNodeSetParams", status)

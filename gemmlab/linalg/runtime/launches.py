@@ -7,7 +7,7 @@ shape then takes one call that packs its numbers, and one of the driver, by its 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
@@ -47,9 +47,9 @@ class Arguments:
         self._pointers = (ctypes.c_void_p * len(offsets))(*(self.start + at for at in offsets))
         self.pointers = ctypes.addressof(self._pointers)
 
-    def put(self, at: int, address: int) -> None:
-        """Set the argument at an offset to an address."""
-        _ADDRESS.pack_into(self.bytes, at, address)
+    def putter(self, at: int) -> Callable[[int], None]:
+        """Return a function that sets the argument at an offset to an address."""
+        return partial(_ADDRESS.pack_into, self.bytes, at)
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class BoundLaunch:
         arguments = self.kernel.arguments
         arguments.bytes[:] = self.image
         for at, i in self.moving:
-            arguments.put(at, addresses[i])
+            _ADDRESS.pack_into(arguments.bytes, at, addresses[i])
         self.kernel.enqueue(self.grid, stream)
 
 
