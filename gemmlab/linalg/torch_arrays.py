@@ -88,12 +88,12 @@ class Torch:
         return lambda other: check(other) and not self._grad()
 
     def describer(self, a: Any, b: Any) -> Describer | None:
+        if a.requires_grad or b.requires_grad:
+            return None
         any_size: Any = [[None] * a.dim(), [None] * b.dim()]
         try:
             guards = self._guards(a, b, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
         except TypeError:  # as in `matcher`
-            return None
-        if a.requires_grad or b.requires_grad:
             return None
         check, address = guards.check, self.address
 

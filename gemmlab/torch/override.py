@@ -161,8 +161,7 @@ def _kernel(name: str, own: Any) -> Callable[..., Tensor]:
     Its `args` end with the two factors; before them is what addmm and baddbmm add. If the operator
     works in place, that one receives the result.
     """
-    in_place, stacked = name.endswith("_"), "bmm" in name
-    rank = 3 if stacked else 2
+    in_place, rank = name.endswith("_"), 3 if "bmm" in name else 2
     multiply = _sum_product if "add" in name else _product
 
     def run(keys: Any, *args: Tensor, **options: Any) -> Tensor:
