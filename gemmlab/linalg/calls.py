@@ -24,7 +24,7 @@ from gemmlab.linalg.runtime.products import Run
 from gemmlab.linalg.runtime.workspaces import PER_THREAD
 
 _MOST_PRODUCTS = 256  # planned products that are kept
-_MOST_SEEN = 4096  # forms of operands that are known to have run once
+_MOST_SEEN = 2048  # so many forms of operands, or twice as many, are known to have run once
 _CONSTANT = (type(None), int, float, np.floating)  # types of immutable scalars
 
 
@@ -378,7 +378,7 @@ class BoundProduct:
 
 
 _planned: dict[Any, PlannedProduct] = {}
-_seen: dict[int, None] = {}  # hashes of what `form_of` distinguishes
+_seen, _seen_before = set[int](), set[int]()  # hashes of what `form_of` distinguishes
 _keeping = threading.Lock()
 
 
@@ -391,10 +391,10 @@ def _keep(key: Any, planned: PlannedProduct) -> None:
 
 def _was_seen(form: int) -> bool:
     """Whether a form, given its hash, has occurred before."""
-    if form in _seen:
+    global _seen, _seen_before
+    if form in _seen or form in _seen_before:
         return True
-    with _keeping:
-        if len(_seen) >= _MOST_SEEN:
-            del _seen[next(iter(_seen))]
-        _seen[form] = None
+    if len(_seen) >= _MOST_SEEN:
+        _seen, _seen_before = set(), _seen
+    _seen.add(form)  # one that another thread loses here is new once more
     return False
