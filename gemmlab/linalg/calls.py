@@ -72,11 +72,8 @@ class PlannedProduct:
 
         This precedes loading cuBLAS, which a program that wants no other products need not have.
         """
-        if not described.only_faster:
-            return
-        if self._choice.tier == "ieee":
+        if described.only_faster and self._choice.tier == "ieee":
             raise NotFaster(self._choice.reason)
-        tiers.check_worthwhile(self._choice.tier, self._choice.saved_s)
 
     def _prepare(self, scalars: Scalars, packed: dict[str, PackedMatrix]) -> None:
         """Prepare the product's run in its tier. Raises CompileError and MissingDependencyError."""

@@ -20,7 +20,7 @@ from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
 from gemmlab.linalg.planning.kinds import Kinds
-from gemmlab.linalg.planning.tiers import check_worthwhile
+from gemmlab.linalg.planning.tiers import NO_FASTER, NotFaster
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
 from gemmlab.linalg.runtime.workspaces import Workspace, workspace
@@ -231,9 +231,9 @@ def launch(
         if path.in_place and c is not out:
             return None
     tier, alike, sgemm = path.tiers[chosen], path.kinds(chosen, indexes[chosen]), None
-    if only_faster:
-        check_worthwhile(tier, saved[chosen])
     if tier == "ieee":
+        if only_faster:
+            raise NotFaster(NO_FASTER)
         sgemm = path.sgemm(of_job)
     if not sgemm and (not alike or products.is_recording(stream)):
         return None
