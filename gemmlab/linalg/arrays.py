@@ -29,7 +29,8 @@ class ArrayDescriptor(NamedTuple):
         return self[1:]
 
 
-Describer = Callable[[Any, Any], tuple[ArrayDescriptor, ArrayDescriptor] | None]
+# Returns the addresses of two arrays, and the shape and strides of each in one tuple.
+Describer = Callable[[Any, Any], tuple[int, int, tuple[int, ...]] | None]
 
 
 @lru_cache(64)
@@ -61,7 +62,8 @@ class Framework(Protocol):
     def describer(self, a: Any, b: Any) -> Describer | None:
         """Return a fast function that describes two arrays like these, or None.
 
-        The two may differ from a and b in sizes, strides and addresses alone; else it returns None.
+        The two may differ from a and b in sizes, strides and addresses alone; else it returns None,
+        as for an array that is empty.
         """
 
     def is_on_host(self, array: Any) -> bool: ...

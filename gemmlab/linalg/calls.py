@@ -12,19 +12,19 @@ import numpy as np
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.linalg import cublas, first_calls, operands, recent, shapes
 from gemmlab.linalg.arrays import ArrayDescriptor
-from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
+from gemmlab.linalg.operands import NAMES, PLAIN, Arrays, Operands, Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import ProductPlan
 from gemmlab.linalg.planning import tiers
 from gemmlab.linalg.planning.program import Job
 from gemmlab.linalg.planning.tiers import Choice, NotFaster
-from gemmlab.linalg.recent import Repeat
+from gemmlab.linalg.recent import Repeat, Similar
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.products import Run
 from gemmlab.linalg.runtime.workspaces import PER_THREAD
 
 _MOST_PRODUCTS = 256  # planned products that are kept
-_MOST_SEEN = 4096  # forms of operands that are known to have run once
+_MOST_SEEN = 2048  # so many forms of operands, or twice as many, are known to have run once
 _CONSTANT = (type(None), int, float, np.floating)  # types of immutable scalars
 
 
@@ -72,11 +72,8 @@ class PlannedProduct:
 
         This precedes loading cuBLAS, which a program that wants no other products need not have.
         """
-        if not described.only_faster:
-            return
-        if self._choice.tier == "ieee":
+        if described.only_faster and self._choice.tier == "ieee":
             raise NotFaster(self._choice.reason)
-        tiers.check_worthwhile(self._choice.tier, self._choice.saved_s)
 
     def _prepare(self, scalars: Scalars, packed: dict[str, PackedMatrix]) -> None:
         """Prepare the product's run in its tier. Raises CompileError and MissingDependencyError."""
@@ -197,18 +194,24 @@ class Form(NamedTuple):
     place: Any  # the stream; with the thread if it is a different stream in each thread
 
 
-def place_of(described: Operands) -> tuple[int, Any]:
-    """Return the stream that a product runs on, and its `Form.place`."""
+def stream_of(described: Operands) -> int:
+    """Return the stream that a product runs on."""
     framework, a, stream = described.framework, described.descriptors[0], described.stream
     if stream is None:
         assert framework is not None and a is not None
         stream = framework.stream(a.device)
-    return stream, (stream if stream != PER_THREAD else (stream, threading.get_ident()))
+    return stream
+
+
+def place_of(stream: int) -> Any:
+    """Return the `Form.place` of products on a stream."""
+    return stream if stream != PER_THREAD else (stream, threading.get_ident())
 
 
 def form_of(described: Operands) -> Form:
     """Return the form of a product's operands, and the stream that it runs on."""
-    stream, place = place_of(described)
+    stream = stream_of(described)
+    place = place_of(stream)
     forms = [None if x is None else x[1:] for x in described.descriptors]
     key = (
         *forms,
@@ -231,16 +234,43 @@ def compute(described: Operands, alpha: Any, beta: Any) -> Any:
 
     What makes later calls faster is prepared when operands of the same forms recur.
     """
-    stream, place = place_of(described)
-    first_form = first_calls.form_of(described)
-    comes_back = _was_seen(hash((first_form, place, _serials(described))))
+    stream, first_form = stream_of(described), first_calls.form_of(described)
+    comes_back = _was_seen(hash((first_form, place_of(stream), _serials(described))))
     if not comes_back:
         later = partial(_plan, described.descriptors, stream, *described.settings)
-        ran = first_calls.run(described, first_form, stream, later)
-        if ran is not None:
-            result, first = ran
-            recent.remember(first)
+        if (result := first_calls.run(described, first_form, stream, later)) is not None:
             return result
+    return _compute_planned(described, alpha, beta, first_form, comes_back)
+
+
+def compute_similar(
+    a: Any, b: Any, like: Similar, found: tuple[int, int, tuple[int, ...]], only_faster: bool
+) -> Any:
+    """Compute the product of a and b, as `like.describe` has found them, without options.
+
+    It describes them no further if formulas can launch the product.
+    """
+    at_a, at_b, numbers = found
+    stream = like.framework.stream(like.a.device)
+    form = like.key, (*numbers, *PLAIN)
+    comes_back = _was_seen(hash((form, place_of(stream), ())))
+    if not comes_back:
+        later = partial(_plan_similar, like, numbers, stream)
+        place = like.framework, like.a.device, stream, None
+        addresses = at_a, at_b, 0, 0
+        result = first_calls.launch(form, place, addresses, None, only_faster, later)
+        if result is not None:
+            return result
+    given, descriptors = (a, b, None, None), _similar(like, numbers, at_a, at_b)
+    described = Operands(given, given, descriptors, PLAIN, None, like.framework)
+    described.only_faster = only_faster
+    return _compute_planned(described, None, None, form, comes_back)
+
+
+def _compute_planned(
+    described: Operands, alpha: Any, beta: Any, first_form: first_calls.Form, comes_back: bool
+) -> Any:
+    """Compute a product that formulas cannot launch, or whose form has occurred before."""
     try:
         bound = BoundProduct(described, form_of(described))
     except NotFaster:
@@ -254,6 +284,18 @@ def compute(described: Operands, alpha: Any, beta: Any) -> Any:
     elif comes_back and (repeat := bound.repeat(alpha, beta)):
         recent.keep(repeat, described.given[0], described.given[1])
     return result
+
+
+def _similar(
+    like: Similar, numbers: tuple[int, ...], at_a: int = 0, at_b: int = 0
+) -> list[ArrayDescriptor | None]:
+    """Return the descriptors of factors that `like.describe` has found."""
+    factors = first_calls.with_numbers((like.a, like.b, None, None), numbers)
+    return [factors["a"]._replace(address=at_a), factors["b"]._replace(address=at_b), None, None]
+
+
+def _plan_similar(like: Similar, numbers: tuple[int, ...], stream: int) -> ProductPlan:
+    return _plan(_similar(like, numbers), stream, PLAIN, None, like.framework)
 
 
 def _plan(descriptors: list[ArrayDescriptor | None], stream: int, *settings: Any) -> ProductPlan:
@@ -333,7 +375,7 @@ class BoundProduct:
 
 
 _planned: dict[Any, PlannedProduct] = {}
-_seen: dict[int, None] = {}  # hashes of what `form_of` distinguishes
+_seen, _seen_before = set[int](), set[int]()  # hashes of what `form_of` distinguishes
 _keeping = threading.Lock()
 
 
@@ -346,10 +388,10 @@ def _keep(key: Any, planned: PlannedProduct) -> None:
 
 def _was_seen(form: int) -> bool:
     """Whether a form, given its hash, has occurred before."""
-    if form in _seen:
+    global _seen, _seen_before
+    if form in _seen or form in _seen_before:
         return True
-    with _keeping:
-        if len(_seen) >= _MOST_SEEN:
-            del _seen[next(iter(_seen))]
-        _seen[form] = None
+    if len(_seen) >= _MOST_SEEN:
+        _seen, _seen_before = set(), _seen
+    _seen.add(form)  # one that another thread loses here is new once more
     return False

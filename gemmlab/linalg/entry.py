@@ -75,12 +75,12 @@ def similar(
     """Compute a product that differs from a recent one in sizes alone; None if there is none."""
     if not (c is out is alpha is beta is precision is stream is None):
         return None
-    described = recent.described(a, b)
-    if described is None:
+    like = recent.similar()
+    found = None if like is None else like.describe(a, b)
+    if found is None:
         return None
-    described.only_faster = only_faster
     calls, _ = _on_gpus()
-    return calls.compute(described, None, None)
+    return calls.compute_similar(a, b, like, found, only_faster)
 
 
 def compute(

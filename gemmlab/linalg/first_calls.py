@@ -13,14 +13,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from gemmlab.linalg import cublas, operands
-from gemmlab.linalg.arrays import ArrayDescriptor, is_float32
+from gemmlab.linalg import cublas, operands, recent
+from gemmlab.linalg.arrays import ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
-from gemmlab.linalg.planning.kinds import Kind
-from gemmlab.linalg.planning.tiers import check_worthwhile
+from gemmlab.linalg.planning.kinds import Kinds
+from gemmlab.linalg.planning.tiers import NO_FASTER, NotFaster
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
 from gemmlab.linalg.runtime.workspaces import Workspace, workspace
@@ -50,14 +50,14 @@ class Path:
         self._names = ("a", "b")  # of the left and the right factor, and whether they are K-major
         self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
-        self._tiers: list[tuple[Any, Sequence[Any]]] = []
-        self._names_of_tiers: list[str] = []
-        self._kinds: dict[tuple[int, Sequence[int]], list[Kind]] = {}
+        self._keys: list[tuple[Any, Sequence[Any]]] = []
+        self.tiers: list[str] = []  # their names
+        self._kinds: dict[tuple[int, Sequence[int]], Kinds] = {}
         sms, index = gpu.multiprocessors, len(paths.each)
 
         def planned(*given: Any) -> tuple[Any, ...]:
             *numbers, alpha, beta = given
-            arrays = _with_numbers(descriptors, numbers)
+            arrays = with_numbers(descriptors, numbers)
             sizes = operands.check_sizes(arrays)
             layout = operands.lay_out(arrays, sizes, {})
             choices, chosen = tiers.options(precision, operands.case_of(layout, gpu, {}))
@@ -66,15 +66,15 @@ class Path:
             if not sizes.k or 0 in sizes.result:
                 raise NotTraceable
             indexes, job = [], None
-            self._names_of_tiers = [choice.tier for choice in choices]
+            self.tiers = [choice.tier for choice in choices]
             for choice in choices:
                 if choice.tier == "ieee":
-                    self._tiers.append((None, ()))
+                    self._keys.append((None, ()))
                     indexes.append(())
                     continue
                 job = operands.job_of(layout, choice, Scalars(alpha, beta), {})
                 tiles, places = zip(*job.tile_choices(sms), strict=True)
-                self._tiers.append((kinds.key_of(job, sms), tiles))
+                self._keys.append((kinds.key_of(job, sms), tiles))
                 indexes.append(places)
             assert job is not None
             self.in_place = bool(job.beta) and job.d is None
@@ -86,10 +86,6 @@ class Path:
         paths.each.append(self)  # before another thread can find its index
         paths.traces.add((*_numbers(descriptors), *scalars), planned)
 
-    def tier(self, chosen: int) -> str:
-        """The name of the tier with that index."""
-        return self._names_of_tiers[chosen]
-
     def sgemm(self, numbers: Sequence[Any]) -> tuple[cublas.Sgemm, tuple[str, str]] | None:
         """Return the product in `ieee` with the names of its factors; None if c must be copied."""
         x = kinds.Numbers(*numbers)
@@ -97,17 +93,15 @@ class Path:
             return None
         return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
 
-    def kinds(self, chosen: int, indexes: Sequence[int]) -> list[Kind]:
+    def kinds(self, chosen: int, indexes: Sequence[int]) -> Kinds | None:
         """Return the kinds of products that have run in this tier with these tiles."""
         found = self._kinds.get((chosen, indexes))
         if found is None:
-            key, tiles = self._tiers[chosen]
-            if key is None:
-                return []
-            found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
-            if found is None:
-                return []
-            self._kinds[chosen, indexes] = found
+            key, tiles = self._keys[chosen]
+            if key is not None:
+                found = kinds.find(key, [x[i] for x, i in zip(tiles, indexes, strict=True)])
+            if found is not None:
+                self._kinds[chosen, indexes] = found
         return found
 
 
@@ -115,7 +109,7 @@ class Paths:
     """Paths of products with the same key.
 
     The function of `traces` takes the operands' shapes and strides, alpha and beta. It returns the
-    index of their path in `each`, the shape of the result, the index of the tier in `Path._tiers`,
+    index of their path in `each`, the shape of the result, the index of the tier in `Path.tiers`,
     for each tier the index of each tile in its tiles, for each tier the seconds that it saves, and
     `kinds.Numbers`; None for operands on another path.
     """
@@ -136,7 +130,7 @@ def _numbers(descriptors: Descriptors) -> list[int]:
     return numbers
 
 
-def _with_numbers(descriptors: Descriptors, numbers: list[Any]) -> dict[str, ArrayDescriptor]:
+def with_numbers(descriptors: Descriptors, numbers: Sequence[Any]) -> dict[str, ArrayDescriptor]:
     """Return descriptors by name, with other `_numbers`."""
     found, rest = {}, iter(numbers)
     for name, x in zip(NAMES, descriptors, strict=True):
@@ -179,77 +173,96 @@ class FirstCall:
 
 _paths: dict[Any, Paths] = {}
 _learning = threading.Lock()
+# Framework, device and stream of a product, and the stream if the caller gave it.
+Place = tuple[Framework, int, int, int | None]
 # What products must share so that one path may fit both, and the arguments of the function of
 # `Paths`.
 Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def form_of(described: Operands) -> Form:
-    a, b, c, out = descriptors = described.descriptors
-    assert a is not None and b is not None
-    ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
-    key = *ranks, described.precision, a.device
+    descriptors = described.descriptors
+    key = operands.key_of(descriptors, described.precision)
     return key, (*_numbers(descriptors), *described.scalars)
 
 
-def run(
-    described: Operands, form: Form, stream: int, planned: Callable[[], ProductPlan]
-) -> tuple[Any, FirstCall] | None:
-    """Enqueue a product on a stream; return its result and `FirstCall`, or None if it cannot run.
+def run(described: Operands, form: Form, stream: int, planned: Callable[[], ProductPlan]) -> Any:
+    """Enqueue a product on a stream and return the result; None if formulas cannot launch it.
 
-    It cannot if an operand is wrong, packed or an array of another library, must be copied, or if
+    They cannot if an operand is wrong, packed or an array of another library, must be copied, or if
     no similar product has run before. Nothing has been written then. `planned` plans it in general.
     """
-    (key, numbers), framework = form, described.framework
     a, b, c, out = descriptors = described.descriptors
-    assert a is not None and b is not None and framework is not None
-    device = a.device
-    if described.packed or described.restore or not gpus.is_current(device):
+    assert a is not None and b is not None and described.framework is not None
+    if described.packed or described.restore:
         return None
     for x in descriptors:
-        if x is not None and not (x.device == device and is_float32(x.dtype)):
+        if x is not None and not (x.device == a.device and is_float32(x.dtype)):
             return None
+    place = described.framework, a.device, stream, described.stream
+    addresses = a.address, b.address, out.address if out else 0, c.address if c else 0
+    return launch(form, place, addresses, described, described.only_faster, planned)
+
+
+def launch(
+    form: Form,
+    place: Place,
+    addresses: tuple[int, int, int, int],
+    described: Operands | None,
+    only_faster: bool,
+    planned: Callable[[], ProductPlan],
+) -> Any:
+    """`run` operands of float32 on one device, in this order: a, b, out and c.
+
+    `described`: None if there are only a and b.
+    """
+    (key, numbers), (framework, device, stream, given_stream) = form, place
+    if not gpus.is_current(device):
+        return None
     paths = _paths.get(key)
     found = None if paths is None else paths.traces.function(*numbers)
     if paths is None or found is None:
         return None
     index, shape, chosen, indexes, saved, of_job = found
     path: Path = paths.each[index]
-    if path.in_place and described.arrays[2] is not described.arrays[3]:
-        return None
-    alike, sgemm = path.kinds(chosen, indexes[chosen]), None
-    if described.only_faster:
-        check_worthwhile(path.tier(chosen), saved[chosen])
-    if path.tier(chosen) == "ieee":
+    out = None
+    if described is not None:
+        _, _, c, out = described.arrays
+        if path.in_place and c is not out:
+            return None
+    tier, alike, sgemm = path.tiers[chosen], path.kinds(chosen, indexes[chosen]), None
+    if tier == "ieee":
+        if only_faster:
+            raise NotFaster(NO_FASTER)
         sgemm = path.sgemm(of_job)
-    if not (alike or sgemm):
+    if not sgemm and (not alike or products.is_recording(stream)):
         return None
+    at_a, at_b, at, at_d = addresses
     if out is not None:
+        assert described is not None
         operands.check_overlap(described.named)
-    if not sgemm and products.is_recording(stream):
-        return None
-    at_d, at = c.address if c else 0, out.address if out else 0
-    if out is None:
-        result = framework.maker(shape, device, described.stream)()
-        at = framework.address(result)
+        result = out
     else:
-        result = described.arrays[3]
-    addresses = a.address, b.address, at, at_d
+        result = framework.maker(shape, device, given_stream)()
+        at = framework.address(result)
+    addresses = at_a, at_b, at, at_d
     if sgemm:
         products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
-        return result, FirstCall(None, 0, 0.0, planned)
+        recent.remember(FirstCall(None, 0, 0.0, planned))
+        return result
     space = workspace(framework, device, stream)
     with space.lock:
         report = space.take_report()
-        for i, kind in enumerate(alike):
-            launches = kind.plan(*of_job, report, *addresses, space.places)
-            if launches is not None:
-                alike[i], alike[0] = alike[0], kind
-                # If it fails, the report is not given back: its counters may no longer be zero.
-                space.launcher.launch_kind(kind, *launches, stream)
-                return result, FirstCall(space, report, saved[chosen], planned)
-        space.give_report(report)
-    return None
+        assert alike is not None
+        found = alike.plan(*of_job, report, *addresses, space.places)
+        if found is None:
+            space.give_report(report)
+            return None
+        kind, grids, launches = found
+        # If it fails, the report is not given back: its counters may no longer be zero.
+        space.launcher.chain(alike.each[kind]).launch(grids, launches, stream)
+    recent.remember(FirstCall(space, report, saved[chosen], planned))
+    return result
 
 
 def learn(described: Operands, form: Form) -> None:

@@ -49,7 +49,7 @@ def describe(
         descriptors = _described_by_name(framework, arrays)
     options = precision, stream, restore, out
     if scalars is PLAIN and not packed and all(x is None for x in options):
-        recent.keep_describer(framework, arrays[0], arrays[1])
+        recent.keep_similar(framework, arrays, descriptors)
     rest = scalars, precision, framework, packed, stream, restore
     return Operands(given, arrays, descriptors, *rest)
 

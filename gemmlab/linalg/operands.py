@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,6 +124,17 @@ def _float32(name: str, value: Any, default: float) -> float:
         raise InputError(f"{name} is {reprlib.repr(value)}, {rule}")
     # Adding 0 turns -0 into 0: planned products are keyed by scalars, and the two compare equal.
     return float(np.float32(float(value))) + 0.0
+
+
+def key_of(descriptors: Sequence[ArrayDescriptor | None], precision: str | None) -> Any:
+    """What two products have in common if they differ in sizes, strides and scalars alone.
+
+    For arrays of float32 on one device.
+    """
+    a, b, c, out = descriptors
+    assert a is not None and b is not None
+    ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
+    return *ranks, precision, a.device
 
 
 def check_float32(name: str, array: ArrayDescriptor) -> None:

@@ -2,19 +2,20 @@
 
 Most programs repeatedly multiply arrays of a few forms. A `Repeat` matches each operand against the
 form of an earlier one; if all match, the earlier checks and plan still apply. All other products
-take the long path, `entry.compute`. There, arrays that differ from earlier ones in sizes alone skip
-the description (`described`).
+take the long path, `entry.compute`. Its first part is shorter for factors that differ from earlier
+ones in sizes alone (`similar`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from gemmlab.linalg.arrays import Describer, Framework
+from gemmlab.linalg import operands
+from gemmlab.linalg.arrays import ArrayDescriptor, Describer, Framework, is_float32
 from gemmlab.linalg.frameworks import stream_handle
-from gemmlab.linalg.operands import PLAIN, Arrays, Operands
+from gemmlab.linalg.operands import Arrays
 from gemmlab.linalg.planned import ProductPlan
 
 _MOST_SHAPES = 256  # pairs of shapes for which products are kept
@@ -115,12 +116,24 @@ def _equal(scalar: Any, known: Any) -> bool:
     return type(scalar) is type(known) and scalar == known
 
 
+class Similar(NamedTuple):
+    """How to describe factors that differ in sizes alone from those of a product without options.
+
+    key: their `operands.key_of`.
+    """
+
+    framework: Framework
+    describe: Describer
+    a: ArrayDescriptor
+    b: ArrayDescriptor
+    key: Any
+
+
 class _Recent(threading.local):
     def __init__(self) -> None:
         self.product: Planned | None = None  # the last one
         self.repeats: dict[Any, tuple[Repeat, ...]] = {}  # by the shapes of a and b
-        self.describe: Describer | None = None  # arrays like those of a product without options
-        self.framework: Framework | None = None  # of those arrays
+        self.similar: Similar | None = None  # to the last product without options
 
 
 _recent = _Recent()
@@ -156,19 +169,22 @@ def again(
     return None
 
 
-def described(a: Any, b: Any) -> Operands | None:
-    """Describe a and b like those of the last product without options, of other sizes; or None."""
-    describe = _recent.describe
-    found = None if describe is None else describe(a, b)
-    if found is None:
-        return None
-    given = a, b, None, None
-    return Operands(given, given, [*found, None, None], PLAIN, None, _recent.framework)
+def similar() -> Similar | None:
+    """Return how to describe factors like those of this thread's last product without options."""
+    return _recent.similar
 
 
-def keep_describer(framework: Framework, a: Any, b: Any) -> None:
-    """Let `described` describe arrays like a and b."""
-    _recent.describe, _recent.framework = framework.describer(a, b), framework
+def keep_similar(
+    framework: Framework, arrays: Arrays, descriptors: Sequence[ArrayDescriptor | None]
+) -> None:
+    """Let `similar` describe factors like a and b of these arrays."""
+    a, b, *_ = descriptors
+    assert a is not None and b is not None
+    _recent.similar = None
+    if a.device == b.device and is_float32(a.dtype) and is_float32(b.dtype):
+        describe = framework.describer(*arrays[:2])
+        key = operands.key_of(descriptors, None)
+        _recent.similar = describe and Similar(framework, describe, a, b, key)
 
 
 def keep(repeat: Repeat, a: Any, b: Any) -> None:

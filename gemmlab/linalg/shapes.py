@@ -200,6 +200,8 @@ def fold(
 
 def contiguous(shape: Shape) -> Shape:
     """Return the strides of a row-major array of that shape without gaps."""
+    if len(shape) == 2:  # like most results, for which this takes a fifth of the time
+        return shape[1], 1
     strides, step = [], 1
     for length in reversed(shape):
         strides.append(step)

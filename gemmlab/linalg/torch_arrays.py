@@ -88,27 +88,22 @@ class Torch:
         return lambda other: check(other) and not self._grad()
 
     def describer(self, a: Any, b: Any) -> Describer | None:
+        if a.requires_grad or b.requires_grad:
+            return None
         any_size: Any = [[None] * a.dim(), [None] * b.dim()]
         try:
             guards = self._guards(a, b, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
         except TypeError:  # as in `matcher`
             return None
-        if a.requires_grad or b.requires_grad:
-            return None
         check, address = guards.check, self.address
-        (*_, dtype_a, device_a), (*_, dtype_b, device_b) = self.describe(a), self.describe(b)
-        new: Any = partial(tuple.__new__, ArrayDescriptor)
 
-        def describe(x: Any, y: Any) -> tuple[ArrayDescriptor, ArrayDescriptor] | None:
+        def describe(x: Any, y: Any) -> tuple[int, int, tuple[int, ...]] | None:
             if not check(x, y):
                 return None
             at_x, at_y = address(x), address(y)
             if not (at_x and at_y):  # empty, or without memory
                 return None
-            return (
-                new((at_x, x.shape, x.stride(), dtype_a, device_a)),
-                new((at_y, y.shape, y.stride(), dtype_b, device_b)),
-            )
+            return at_x, at_y, (*x.shape, *x.stride(), *y.shape, *y.stride())
 
         return describe
 

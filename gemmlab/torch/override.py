@@ -43,7 +43,7 @@ OPERATORS = (
     *("mm", "mm.out", "addmm", "addmm.out", "addmm_"),
     *("bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_"),
 )
-_FORMS = 4096  # forms of factors that are known to be faster in PyTorch
+_MOST = 4096  # pairs of shapes with slower products that are remembered, and forms of a pair
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,16 @@ class _State:
 
     library: Any = None
     left: Counter[str] = field(default_factory=Counter)
-    slower: dict[Any, str] = field(default_factory=dict)  # reasons by `_form` of the factors
+    # Reasons of products that are faster in PyTorch, by the factors' shapes and `_rest_of_form`.
+    slower: dict[Any, dict[Any, str]] = field(default_factory=dict)
     taken: int = 0
     saved_s: float = 0.0
+
+    def keep_slower(self, a: Tensor, b: Tensor, reason: str) -> None:
+        shapes = a.shape, b.shape
+        if max(len(self.slower), len(self.slower.get(shapes, ()))) >= _MOST:
+            self.slower.clear()
+        self.slower.setdefault(shapes, {})[_rest_of_form(a, b)] = reason
 
 
 _state = _State()
@@ -144,32 +151,35 @@ def _enable(key: str, operators: tuple[str, ...] = OPERATORS) -> None:
             warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
             for name in operators:
                 own = torch.library.get_kernel(f"aten::{name}", key)
-                kernel = _kernel(own, in_place=name.endswith("_"))
-                library.impl(name, kernel, key, with_keyset=True)
+                library.impl(name, _kernel(name, own), key, with_keyset=True)
         _state = _State(library)
 
 
-def _kernel(own: Any, in_place: bool) -> Callable[..., Tensor]:
-    """Return the kernel that replaces PyTorch's `own`; its `args` end with the two factors.
+def _kernel(name: str, own: Any) -> Callable[..., Tensor]:
+    """Return the kernel that replaces PyTorch's `own` kernel of an operator.
 
-    If `in_place`, the first of them receives the result.
+    Its `args` end with the two factors; before them is what addmm and baddbmm add. If the operator
+    works in place, that one receives the result.
     """
+    in_place, rank = name.endswith("_"), 3 if "bmm" in name else 2
+    multiply = _sum_product if "add" in name else _product
 
     def run(keys: Any, *args: Tensor, **options: Any) -> Tensor:
-        given = {**options, "out": args[0]} if in_place else options
-        if (reason := _obstacle(args, given)) is None:
-            form = _form(*args[-2:])
-            reason = _state.slower.get(form)
+        a, b = args[-2:]
+        out = args[0] if in_place else options.get("out")
+        shapes = a.shape, b.shape
+        if (reason := _obstacle(b, *shapes, rank, out)) is None:
+            # Most shapes have no slower products, so their strides need not be looked at.
+            slower = _state.slower.get(shapes)
+            reason = None if slower is None else slower.get(_rest_of_form(a, b))
         if reason is None:
-            records = torch.is_grad_enabled()
-            _set_grad_enabled(False)  # autograd has recorded the operator already
+            if records := torch.is_grad_enabled():
+                _set_grad_enabled(False)  # autograd has recorded the operator already
             try:
-                result, saved_s = _multiply(args, **given)
+                result, saved_s = multiply(args, out, options)
             except NotFaster as error:
                 reason = str(error)
-                if len(_state.slower) >= _FORMS:
-                    _state.slower.clear()
-                _state.slower[form] = reason
+                _state.keep_slower(a, b, reason)
             except GemmlabError as error:
                 reason = str(error).splitlines()[0]
             else:
@@ -177,43 +187,55 @@ def _kernel(own: Any, in_place: bool) -> Callable[..., Tensor]:
                 _state.saved_s += saved_s
                 return result
             finally:
-                _set_grad_enabled(records)
+                if records:
+                    _set_grad_enabled(True)
         _state.left[reason] += 1
         return own.call_boxed(keys, *args, **options)
 
     return run
 
 
-def _multiply(
-    args: tuple[Tensor, ...], *, out: Tensor | None = None, **scalars: Any
+def _product(
+    args: tuple[Tensor, ...], out: Tensor | None, _options: dict[str, Any]
 ) -> tuple[Tensor, float]:
-    *added, a, b = args
-    if not added:
-        return entry.faster(a, b, out=out)
-    return entry.faster(a, b, added[0], out=out, **{"beta": 1, "alpha": 1, **scalars})
+    return entry.faster(*args, out=out)
 
 
-def _form(a: Tensor, b: Tensor) -> tuple[Any, ...]:
-    """What the prediction depends on."""
-    return a.shape, a.stride(), b.shape, b.stride(), a.get_device()
+def _sum_product(
+    args: tuple[Tensor, ...], out: Tensor | None, options: dict[str, Any]
+) -> tuple[Tensor, float]:
+    c, a, b = args
+    alpha, beta = options.get("alpha", 1), options.get("beta", 1)
+    return entry.faster(a, b, c, out=out, alpha=alpha, beta=beta)
 
 
-def _obstacle(args: tuple[Tensor, ...], options: dict[str, Any]) -> str | None:
+def _rest_of_form(a: Tensor, b: Tensor) -> tuple[Any, ...]:
+    """What the prediction depends on besides the shapes."""
+    return a.stride(), b.stride(), a.get_device()
+
+
+def _obstacle(
+    b: Tensor, shape: torch.Size, other: torch.Size, rank: int, out: Tensor | None
+) -> str | None:
     """Return why gemmlab cannot compute a product, or None.
 
     What PyTorch's own kernel also refuses is left to gemmlab's checks, unless it broadcasts.
     """
-    a, b = args[-2:]
     if b.dtype is not _FLOAT32:
         return "not float32"
     if _allows_tf32():
         return "the program allows TF32"
-    shape, other = a.shape, b.shape
-    if shape[-1:] != other[-2:-1] or shape[:-2] != other[:-2]:
+    if (
+        not len(shape) == len(other) == rank
+        or shape[-1] != other[-2]
+        or (rank == 3 and shape[0] != other[0])
+    ):
         return "incompatible shapes"
-    out = options.get("out")
-    if out is not None and out.shape != (*shape[:-1], other[-1]):
-        return "out has another shape"  # PyTorch resizes it
+    if out is not None:
+        # A slice of a torch.Size would take as long as all that precedes.
+        *rows, _ = shape
+        if out.shape != (*rows, other[-1]):
+            return "out has another shape"  # PyTorch resizes it
     return None
 
 

@@ -75,9 +75,11 @@ class Framework:
         alike = kind(a), kind(b)
 
         def describe(x: Any, y: Any) -> Any:
-            if (kind(x), kind(y)) != alike:
+            if (kind(x), kind(y)) != alike or 0 in (*x.shape, *y.shape):
                 return None
-            return self.describe(x), self.describe(y)
+            at_x, *form_x = self.describe(x)
+            at_y, *form_y = self.describe(y)
+            return at_x, at_y, (*form_x[0], *form_x[1], *form_y[0], *form_y[1])
 
         return describe if all(alike) else None
 
@@ -216,7 +218,8 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(gpus, "is_current", lambda device: True)
     monkeypatch.setattr(gpus, "current", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(calls, "_planned", {})
-    monkeypatch.setattr(calls, "_seen", {})
+    monkeypatch.setattr(calls, "_seen", set())
+    monkeypatch.setattr(calls, "_seen_before", set())
     monkeypatch.setattr(first_calls, "_paths", {})
     monkeypatch.setattr(kinds, "_kinds", {})
     monkeypatch.setattr(recent, "_recent", recent._Recent())

@@ -50,6 +50,13 @@ PAIRS = {
 }
 
 
+@pytest.mark.usefixtures("gpu")
+def test_old_forms_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_MOST_SEEN", 2)
+    assert [calls._was_seen(form) for form in (1, 2, 3, 1, 2, 3)] == 3 * [False] + 3 * [True]
+    assert [calls._was_seen(form) for form in (4, 5, 3, 1)] == [False, False, True, False]
+
+
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 @pytest.mark.parametrize("into", [False, True], ids=["new", "out"])
 @pytest.mark.parametrize("alpha", [None, 0.1])

@@ -1,7 +1,7 @@
 """Plans as formulas: a plan is computed once with symbols, then for each shape as plain arithmetic.
 
-Products of one kind take the same path through the planner, and differ in numbers alone. `trace`
-runs the planner with symbols in place of the numbers. It records each operation as a line of
+Products of one kind take the same path through the planner, and differ in numbers alone. A trace
+is a run of the planner with symbols in place of the numbers. It has each operation as a line of
 Python, and each comparison as a condition under which the lines apply. The lines become a function.
 Traces of several products become one function, which branches where a comparison has different
 outcomes.
@@ -128,29 +128,20 @@ for _name, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "
     setattr(Symbol, f"__{_name}__", _method)
 
 
-def trace(
-    names: Sequence[str],
-    values: Sequence[float],
-    plan: Callable[..., Any],
-    place: Callable[..., Sequence[int]] | None = None,
-) -> Any:
-    """Return a function of numbers that computes what `plan` does.
-
-    `plan` takes a symbol for each name and, if there is a `place`, a function like it, which takes
-    numbers and returns as many numbers as `place` does. The returned function takes the same. The
-    result is nested tuples of numbers. Where a comparison has another outcome than for `values`,
-    the function returns None. Raises NotTraceable.
-    """
-    lines = _traced(names, values, plan, place)
-    return _compiled(names if place is None else [*names, "place"], [lines])
-
-
 class Traces:
     """Traces of a plan, and the function that computes what the plan does wherever one applies."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names, self._lines = names, list[list[str]]()
-        # As `trace` returns it.
+    def __init__(
+        self, names: Sequence[str], place: Callable[..., Sequence[int]] | None = None
+    ) -> None:
+        """names: of the plan's arguments, which are numbers.
+
+        If there is a `place`, a function like it is the last argument. It takes numbers and returns
+        as many numbers as `place` does.
+        """
+        self._names, self._place, self._lines = names, place, list[list[str]]()
+        # Takes what the plan takes, and returns nested tuples of numbers. None where a comparison
+        # has another outcome than for the values of each trace.
         self.function: Callable[..., Any] = lambda *_: None
 
     def __len__(self) -> int:
@@ -158,8 +149,9 @@ class Traces:
 
     def add(self, values: Sequence[float], plan: Callable[..., Any]) -> None:
         """Trace the plan where the function does not apply yet. Raises NotTraceable."""
-        self._lines.append(_traced(self._names, values, plan))
-        self.function = _compiled(self._names, self._lines)
+        self._lines.append(_traced(self._names, values, plan, self._place))
+        names = self._names if self._place is None else [*self._names, "place"]
+        self.function = _compiled(names, self._lines)
 
 
 class Formulas:
@@ -182,9 +174,12 @@ def _traced(
     names: Sequence[str],
     values: Sequence[float],
     plan: Callable[..., Any],
-    place: Callable[..., Sequence[int]] | None = None,
+    place: Callable[..., Sequence[int]] | None,
 ) -> list[str]:
-    """The lines of a function as `trace` returns it, for one trace."""
+    """The lines of one trace.
+
+    `plan` gets a symbol for each name and, if there is a `place`, a function that records its call.
+    """
     recorder = Recorder()
     given: list[Any] = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
     if place is not None:
@@ -256,20 +251,28 @@ def _sooner(lines: Sequence[_Line]) -> list[_Line]:
     found, rest = list[_Line](), [*lines]
     while rest:
         count = next((i for i, x in enumerate(rest) if isinstance(x, _Branch)), len(rest))
-        part = [line for line in rest[:count] if isinstance(line, str)]
-        used, first = set[str](), set[str]()
-        for line in reversed(part):
-            target = line.partition(" = ")[0]
-            if line.startswith("if ") or not used.isdisjoint(_VARIABLE.findall(target)):
-                used.update(_VARIABLE.findall(line))
-                first.add(line)
-        found += [x for x in part if x in first]
-        found += [x for x in part if x not in first]
+        found += _decisions_first([line for line in rest[:count] if isinstance(line, str)])
         for branch in rest[count : count + 1]:
             assert isinstance(branch, _Branch)
             found.append(_Branch(branch.condition, _sooner(branch.lines)))
         rest = rest[count + 1 :]
     return found
+
+
+def _decisions_first(lines: Sequence[str]) -> list[str]:
+    """The lines; each decision comes right after those that it needs, the others come last."""
+    found: dict[str, None] = {}
+    for i, decision in enumerate(lines):
+        if not decision.startswith("if "):
+            continue
+        used, needed = {*_VARIABLE.findall(decision)}, [decision]
+        for line in reversed(lines[:i]):
+            target, _, expression = line.partition(" = ")
+            if expression and line not in found and not used.isdisjoint(_VARIABLE.findall(target)):
+                used.update(_VARIABLE.findall(expression))
+                needed.append(line)
+        found.update(dict.fromkeys(reversed(needed)))
+    return [*found, *(line for line in lines if line not in found)]
 
 
 def _before_calls(lines: Sequence[str]) -> list[str]:

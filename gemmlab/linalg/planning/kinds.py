@@ -6,15 +6,19 @@ by formulas, and making a kind takes as long as planning tens of products.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gemmlab.linalg.planning.formulas import NotTraceable, Symbol, expression_of, trace
+from gemmlab.linalg.planning.formulas import NotTraceable, Symbol, Traces, expression_of
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.shapes import Operand, Stack
 
 _MOST = 32  # kinds with the same key; further products are planned in general
+_FAR = 1 << 40  # an address
 
 
 class Numbers(NamedTuple):
@@ -53,6 +57,17 @@ class Numbers(NamedTuple):
         """The result."""
         sizes = self.vectors_left, self.vectors_right
         return Stack(*sizes, self.row_stride, 1, self.batch, self.step)
+
+
+# The values that most products have; the formulas of their kinds need no arithmetic for them.
+_USUAL: dict[str, float] = {
+    **dict.fromkeys(("batch_left", "batch_right", "batch"), 1),
+    **dict.fromkeys(("batch_stride_left", "batch_stride_right", "step"), 0),
+    **dict.fromkeys(("kept_left", "kept_right"), 0),
+    **dict.fromkeys(("row_stride_d", "column_stride_d", "step_d"), 0),
+    "alpha": 1.0,
+    "beta": 0.0,
+}
 
 
 def numbers_of(job: Job) -> Numbers:
@@ -113,45 +128,76 @@ class Slots:
         self.args = [[places[key] for key, _ in each] for each in wanted]
 
 
+@dataclass(slots=True, eq=False)  # each is another one, and a key of dictionaries
 class Kind:
     """Products that take the same path through the planner, down to the same kernels."""
 
-    def __init__(
+    launches: Sequence[PlannedLaunch]  # of a product of the kind
+    slots: Slots
+
+    def each(self, grids: Sequence[Any], numbers: Sequence[Any]) -> Iterator[LaunchNumbers]:
+        """What `Kinds.plan` returned, for each launch."""
+        every = (*numbers, *(x for _, x in self.slots.constants))
+        for grid, args, maps in zip(grids, self.slots.args, self.slots.maps, strict=True):
+            yield grid, tuple(every[i] for i in args), tuple(every[i : i + _MAP] for i in maps)
+
+
+def _far(*sizes: Any) -> tuple[int, ...]:
+    return (_FAR,) * len(sizes)
+
+
+class Kinds:
+    """Kinds of products in the same tier, with the same tiles."""
+
+    def __init__(self) -> None:
+        self.each: list[Kind] = []
+        names = *Numbers._fields, "report", *NAMES
+        self._traces = Traces(names, _far)
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    @property
+    def plan(self) -> Callable[..., tuple[int, Any, Any] | None]:
+        """A function that plans a product: its kind's index, its launches' grids and numbers.
+
+        It takes `Numbers`, the address of the report, those of the caller's arrays, and a function
+        that takes `Job.sizes` and returns addresses. None for products of no kind that is known.
+        """
+        return self._traces.function
+
+    def add(
         self,
         job: Job,
         sms: int,
         launches: Sequence[PlannedLaunch],
         parameters: Sequence[Parameters],
     ) -> None:
-        """`launches` are those of a product of the kind, `parameters` the arguments that their
-        kernels take. Raises NotTraceable."""
-        self.launches = launches
+        """Add the kind of a product.
 
-        def planned(*given: Any) -> tuple[Any, Any]:
+        `launches` are those of the product, `parameters` the arguments that their kernels take.
+        """
+        values = *numbers_of(job), *(_FAR,) * (1 + len(NAMES))
+
+        def planned(*given: Any) -> tuple[Any, ...]:
             *numbers, report, a, b, c, d, place = given
-            # Most products have one item, alpha = 1 and beta = 0, and need no arithmetic for them.
-            plain = [x.value if x.value in (0, 1) and x == x.value else x for x in numbers]
+            plain = [
+                _USUAL[name] if name in _USUAL and x == _USUAL[name] else x
+                for name, x in zip(Numbers._fields, numbers, strict=True)
+            ]
             other = _like(job, sms, *plain)
             left, right, totals, doubts = place(*other.sizes(sms))
             memory = WorkspaceAddresses(left, right, report, totals, doubts)
             arrays = dict(zip(NAMES, (a, b, c, d), strict=True))
             found = placed(other.launches(memory, sms), arrays)
-            self.slots = Slots(found, parameters)
-            return tuple(x.grid for x in found), self.slots.numbers
+            slots = Slots(found, parameters)
+            self.each.append(Kind(launches, slots))
+            return len(self.each) - 1, tuple(x.grid for x in found), slots.numbers
 
-        # A function of `Numbers`, the address of the report, those of the caller's arrays, and a
-        # function that takes `Job.sizes` and returns addresses. It returns the grids of the
-        # launches and their numbers, without constants; None for products of other kinds.
-        names, far = (*Numbers._fields, "report", *NAMES), 1 << 40
-        self.plan: Callable[..., tuple[Any, Any] | None] = trace(
-            names, (*numbers_of(job), *(far,) * 5), planned, lambda *sizes: (far,) * 4
-        )
-
-    def each(self, grids: Sequence[Any], numbers: Sequence[Any]) -> Iterator[LaunchNumbers]:
-        """What `plan` returned, for each launch."""
-        every = (*numbers, *(x for _, x in self.slots.constants))
-        for grid, args, maps in zip(grids, self.slots.args, self.slots.maps, strict=True):
-            yield grid, tuple(every[i] for i in args), tuple(every[i : i + _MAP] for i in maps)
+        with _adding, suppress(NotTraceable):
+            # Another thread may have added it.
+            if len(self) < _MOST and self.plan(*values, _far) is None:
+                self._traces.add(values, planned)
 
 
 def launch_numbers(launch: PlannedLaunch, parameters: Parameters) -> LaunchNumbers:
@@ -180,7 +226,8 @@ def _like(job: Job, sms: int, *given: Any) -> Job:
     return other.with_tiles(job, sms)
 
 
-_kinds: dict[tuple[Any, ...], list[Kind]] = {}
+_kinds: dict[tuple[Any, ...], Kinds] = {}
+_adding = threading.Lock()
 
 
 def key_of(job: Job, sms: int) -> tuple[Any, ...]:
@@ -201,30 +248,15 @@ def key_of(job: Job, sms: int) -> tuple[Any, ...]:
     )
 
 
-def find(key: tuple[Any, ...], tiles: Iterable[object]) -> list[Kind] | None:
+def find(key: tuple[Any, ...], tiles: Iterable[object]) -> Kinds | None:
     """Return the kinds with a key and tiles that a product has had before; else None."""
     return _kinds.get((key, *map(id, tiles)))  # tiles are made once and kept
 
 
-def of(job: Job, sms: int) -> list[Kind] | None:
+def of(job: Job, sms: int) -> Kinds | None:
     """Return the kinds that the product may be of; None for the first product of this sort."""
     key, tiles = key_of(job, sms), job.tiles(sms)
     found = find(key, tiles)
     if found is None:
-        _kinds[key, *map(id, tiles)] = []
+        _kinds[key, *map(id, tiles)] = Kinds()
     return found
-
-
-def add(
-    found: list[Kind],
-    job: Job,
-    sms: int,
-    launches: Sequence[PlannedLaunch],
-    parameters: Sequence[Parameters],
-) -> None:
-    """Add the kind of a product to `found`, which `of` has returned."""
-    if len(found) < _MOST:
-        try:
-            found.append(Kind(job, sms, launches, parameters))
-        except NotTraceable:
-            return

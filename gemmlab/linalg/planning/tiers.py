@@ -56,8 +56,6 @@ NO_FASTER = "cuBLAS is as fast"
 # smaller differences.
 SURE, SURE_UNALIGNED = 0.95, 0.78
 SURE_FMA = 0.93  # of any other tier's time
-# Seconds that `fma` must save to be used by `gemmlab.torch.enable`, which takes host time.
-_WORTHWHILE = 5e-6
 
 
 @dataclass(slots=True)
@@ -108,12 +106,6 @@ class NotFaster(Exception):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason.partition(":")[0])  # without numbers, to be counted
-
-
-def check_worthwhile(tier: str, saved_s: float) -> None:
-    """Raise NotFaster if the tier saves no time, or too little, compared with cuBLAS."""
-    if tier == "ieee" or (tier == FMA and saved_s < _WORTHWHILE):
-        raise NotFaster(NO_FASTER)
 
 
 def check_precision(precision: str | None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from cuda import bindings
@@ -39,6 +41,20 @@ def results(function: Any, *args: Any) -> list[Any]:
     if int(error) != 0:
         raise DeviceError(f"{function.__name__}: {error.name}")
     return values
+
+
+@cache
+def library() -> Any:
+    """The driver's C interface, for calls that each product makes.
+
+    The Python bindings, which have loaded it before, take as long as the driver itself.
+    """
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def failed(function: str, status: int) -> DeviceError:
+    """Return the error for a status of the C interface."""
+    return DeviceError(f"{function}: {cu.CUresult(status).name}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ addresses of the caller's arrays change between runs; they are updated in the gr
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,25 +28,27 @@ class Node:
 
     def __init__(self, bound: BoundLaunch, handle: Any) -> None:
         kernel = bound.kernel
-        self._handle, self._moving = handle, bound.moving
         self._arguments = Arguments(kernel.offsets, kernel.nbytes)
         self._arguments.bytes[:] = bound.image
+        self._moving = [(self._arguments.putter(at), i) for at, i in bound.moving]
         self._params = params = cu.CUDA_KERNEL_NODE_PARAMS()
         params.func = kernel.function
         params.gridDimX, params.gridDimY, params.gridDimZ = bound.grid
         params.blockDimX, params.blockDimY, params.blockDimZ = kernel.block
         params.sharedMemBytes = kernel.dynamic_smem
         params.kernelParams = self._arguments.pointers
+        self._set = driver.library().cuGraphExecKernelNodeSetParams_v2
+        self._args = ctypes.c_void_p(int(handle)), ctypes.c_void_p(params.getPtr())
 
-    def move(self, executable: Any, before: Addresses, addresses: Addresses) -> None:
-        """Set the addresses of the caller's arrays in an executable graph."""
+    def move(self, executable: ctypes.c_void_p, before: Addresses, addresses: Addresses) -> None:
+        """Set the addresses of the caller's arrays in an executable graph. Raises DeviceError."""
         moved = False
-        for at, i in self._moving:
+        for put, i in self._moving:
             if before[i] != addresses[i]:
-                self._arguments.put(at, addresses[i])
+                put(addresses[i])
                 moved = True
-        if moved:
-            driver.call(cu.cuGraphExecKernelNodeSetParams, executable, self._handle, self._params)
+        if moved and (status := self._set(executable, *self._args)):
+            raise driver.failed("cuGraphExecKernelNodeSetParams", status)
 
 
 class Recording:
@@ -60,15 +63,16 @@ class Recording:
         finally:
             self._graph = driver.call(cu.cuStreamEndCapture, stream)
             driver.call(cu.cuStreamDestroy, stream)
-        self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
+        executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
         # Not when the interpreter ends: the driver may be shut down by then.
-        finalize(self, _destroy, self._executable, self._graph).atexit = False
+        finalize(self, _destroy, executable, self._graph).atexit = False
+        self._executable = ctypes.c_void_p(int(executable))
+        self._launch = driver.library().cuGraphLaunch
 
     def replay(self, stream: int) -> None:
-        """Enqueue the graph on a stream, given its handle."""
-        (error,) = cu.cuGraphLaunch(self._executable, stream)
-        if error:
-            raise DeviceError(f"cuGraphLaunch: {error.name}")
+        """Enqueue the graph on a stream, given its handle. Raises DeviceError."""
+        if status := self._launch(self._executable, ctypes.c_void_p(stream)):
+            raise driver.failed("cuGraphLaunch", status)
 
 
 def _destroy(executable: Any, graph: Any) -> None:

@@ -1,14 +1,13 @@
 """Launches through the CUDA driver, with their arguments packed into bytes.
 
 A kernel's configuration and the layout of its arguments are prepared once. To launch it at a new
-shape then takes one call that packs its numbers, and one of the driver, by its C interface: the
-Python bindings of `cuLaunchKernelEx` take as long as the driver itself.
+shape then takes one call that packs its numbers, and one of the driver, by its C interface.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
@@ -48,9 +47,9 @@ class Arguments:
         self._pointers = (ctypes.c_void_p * len(offsets))(*(self.start + at for at in offsets))
         self.pointers = ctypes.addressof(self._pointers)
 
-    def put(self, at: int, address: int) -> None:
-        """Set the argument at an offset to an address."""
-        _ADDRESS.pack_into(self.bytes, at, address)
+    def putter(self, at: int) -> Callable[[int], None]:
+        """Return a function that sets the argument at an offset to an address."""
+        return partial(_ADDRESS.pack_into, self.bytes, at)
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class BoundLaunch:
         arguments = self.kernel.arguments
         arguments.bytes[:] = self.image
         for at, i in self.moving:
-            arguments.put(at, addresses[i])
+            _ADDRESS.pack_into(arguments.bytes, at, addresses[i])
         self.kernel.enqueue(self.grid, stream)
 
 
@@ -147,20 +146,31 @@ class Chain:
         self._put = partial(moving.pack_into, arguments.bytes, first)
         fixed.pack_into(arguments.bytes, first + moving.size, *(x for _, x in slots.constants))
         start, pointers = arguments.start, arguments.pointers
-        self._encode = [_Encoder(start + to, x, start + ends[i]).encode for to, x, i in encoders]
-        self._enqueue = []
+        self._encoders = [_Encoder(start + to, x, start + ends[i]) for to, x, i in encoders]
+        self._enqueuers: list[_Enqueuer] = []
         for launch, (kernel, _), each in zip(kind.launches, forms, offsets, strict=True):
-            self._enqueue.append(_Enqueuer(launch, kernel.function, pointers).enqueue)
+            self._enqueuers.append(_Enqueuer(launch, kernel.function, pointers))
             pointers += _ADDRESS.size * len(each)
-        self._arguments = arguments
+        self._arguments, self._stream = arguments, -1
 
     def launch(self, grids: Sequence[Dim3], numbers: Sequence[Any], stream: int) -> None:
-        """Enqueue the launches with what `kind.plan` has returned. Raises DeviceError."""
+        """Enqueue the launches with what `kind.plan` has returned. Raises DeviceError.
+
+        Its loops do what `encode` and `enqueue` do: calls of Python functions take a fifth of the
+        time.
+        """
+        if stream != self._stream:
+            for enqueuer in self._enqueuers:
+                enqueuer.use(stream)
+            self._stream = stream
         self._put(*numbers)
-        for encode in self._encode:
-            encode()
-        for enqueue, grid in zip(self._enqueue, grids, strict=True):
-            enqueue(grid, stream)
+        for encoder in self._encoders:
+            if status := encoder.function(*encoder.args):
+                raise encoder.error(status)
+        for enqueuer, grid in zip(self._enqueuers, grids, strict=True):
+            enqueuer.put_grid(*grid)
+            if status := enqueuer.function(*enqueuer.args):
+                raise enqueuer.error(status)
 
 
 class Launcher:
@@ -183,20 +193,15 @@ class Launcher:
 
     def bind_kind(self, kind: Kind, each: Iterable[LaunchNumbers]) -> list[BoundLaunch]:
         """Bind the launches of a product of that kind."""
-        return [form.bind(*x) for form, x in zip(self._of_kind(kind).forms, each, strict=True)]
-
-    def launch_kind(
-        self, kind: Kind, grids: Sequence[Dim3], numbers: Sequence[Any], stream: int
-    ) -> None:
-        """Enqueue the launches of a product of that kind. Raises DeviceError."""
-        self._of_kind(kind).launch(grids, numbers, stream)
+        return [form.bind(*x) for form, x in zip(self.chain(kind).forms, each, strict=True)]
 
     def parameters(self, launches: Iterable[PlannedLaunch]) -> list[Parameters]:
         """Return the names and types of the arguments of loaded kernels, as the kernels take
         them."""
         return [self._kernels[_key(launch)].parameters for launch in launches]
 
-    def _of_kind(self, kind: Kind) -> Chain:
+    def chain(self, kind: Kind) -> Chain:
+        """Return the launches of products of that kind."""
         found = self._of_kinds.get(kind)
         if found is None:
             found = self._of_kinds[kind] = Chain(kind, self._loaded(kind.launches))
@@ -248,38 +253,49 @@ def _config(launch: PlannedLaunch) -> Any:
 class _Enqueuer:
     """Enqueues a kernel with arguments that lie at the same addresses each time.
 
-    It calls the driver's C interface, whose Python bindings take as long as the driver itself.
+    `function(*args)`, after `put_grid` and `use`, does so and returns a status.
     """
+
+    __slots__ = ("_config", "_stream", "_stream_field", "args", "function", "put_grid")
 
     def __init__(self, launch: PlannedLaunch, function: Any, pointers: int) -> None:
         self._config = _config(launch)
         at = self._config.getPtr()
         # The grid and the stream lie at offsets 0 and 32 of a CUlaunchConfig.
-        self._put_grid = partial(_GRID.pack_into, (ctypes.c_char * _GRID.size).from_address(at), 0)
+        self.put_grid = partial(_GRID.pack_into, (ctypes.c_char * _GRID.size).from_address(at), 0)
         self._stream_field, self._stream = ctypes.c_void_p.from_address(at + 32), -1
-        self._function = _driver().cuLaunchKernelEx
-        self._args = tuple(map(ctypes.c_void_p, (at, int(function), pointers, None)))
+        self.function = driver.library().cuLaunchKernelEx
+        self.args = tuple(map(ctypes.c_void_p, (at, int(function), pointers, None)))
+
+    def use(self, stream: int) -> None:
+        """Set the stream, given its handle."""
+        if stream != self._stream:
+            self._stream_field.value = self._stream = stream
 
     def enqueue(self, grid: Dim3, stream: int) -> None:
         """Launch the kernel with the arguments that are in the memory. Raises DeviceError."""
-        self._put_grid(*grid)
-        if stream != self._stream:
-            self._stream_field.value = self._stream = stream
-        status = self._function(*self._args)
-        if status:
-            raise DeviceError(f"cuLaunchKernelEx: {cu.CUresult(status).name}")
+        self.put_grid(*grid)
+        self.use(stream)
+        if status := self.function(*self.args):
+            raise self.error(status)
+
+    @staticmethod
+    def error(status: int) -> DeviceError:
+        return driver.failed("cuLaunchKernelEx", status)
 
 
 class _Encoder:
     """Encodes tensor maps with the same box to one place in host memory.
 
-    It calls the driver's C interface, whose Python bindings take three times as long.
+    `function(*args)` encodes a map of the numbers in memory and returns a status.
     """
+
+    __slots__ = ("_address", "_memory", "args", "function", "put")
 
     def __init__(self, target: int, wanted: Map, numbers: int | None = None) -> None:
         """numbers: where the address, three sizes and two strides lie; None: in memory of its
         own."""
-        self._function = _driver().cuTensorMapEncodeTiled
+        self.function = driver.library().cuTensorMapEncodeTiled
         # Sizes of the axes, bytes between lines and between parts; the box, element strides.
         rest = Struct("=3I3I")
         self._memory = ctypes.create_string_buffer(_MAP.size + rest.size)
@@ -299,17 +315,12 @@ class _Encoder:
         )
         self._address = ctypes.c_void_p.from_address(at)
         tensor = kind, ctypes.c_uint32(3), self._address, *pointers
-        self._args = ctypes.c_void_p(target), *tensor, *map(ctypes.c_int, options)
+        self.args = ctypes.c_void_p(target), *tensor, *map(ctypes.c_int, options)
 
     def encode(self) -> None:
         """Encode a CUtensorMap of the numbers in memory. Raises DeviceError."""
-        status = self._function(*self._args)
-        if status:
-            name = cu.CUresult(status).name
-            raise DeviceError(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}: {name}")
+        if status := self.function(*self.args):
+            raise self.error(status)
 
-
-@cache
-def _driver() -> Any:
-    """The driver's library, which its Python bindings have loaded before."""
-    return ctypes.CDLL("libcuda.so.1")
+    def error(self, status: int) -> DeviceError:
+        return driver.failed(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}", status)

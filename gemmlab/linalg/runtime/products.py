@@ -159,14 +159,14 @@ class TensorCoreRun:
         """Plan and bind the launches, by formulas if the product is of a known kind."""
         job, sms, space = self._job, self._multiprocessors, self._space
         found, numbers = kinds.of(job, sms), kinds.numbers_of(job)
-        for kind in found or ():
-            planned = kind.plan(*numbers, self._report, *_LATER, space.places)
-            if planned is not None:
-                return space.launcher.bind_kind(kind, kind.each(*planned))
+        if found and (planned := found.plan(*numbers, self._report, *_LATER, space.places)):
+            index, *each = planned
+            kind = found.each[index]
+            return space.launcher.bind_kind(kind, kind.each(*each))
         launches = job.launches(space.memory(job, sms, self._report), sms)
         bound = space.launcher.bind(launches)
         if found is not None:
-            kinds.add(found, job, sms, launches, space.launcher.parameters(launches))
+            found.add(job, sms, launches, space.launcher.parameters(launches))
         return bound
 
     def _record(self, addresses: Addresses) -> None:
