@@ -90,12 +90,12 @@ def kernel(
         if wide_loads and k0 + BK <= k:
             four_a = simt.quad(mA, (by * BM + a_m, k0 + a_k)).load()
             four_b = simt.quad(mB, (k0 + b_k, bx * BN + b_n)).load()
-            cute.arch.store(simt.quad(sA, (a_m, a_k)).iterator, four_a)
+            simt.write_four(sA, (a_m, a_k), four_a)
             if cutlass.const_expr(course):
                 for i in cutlass.range_constexpr(4):
                     sB[b_k + i, b_n] = four_b[i]
             else:
-                cute.arch.store(simt.quad(sB, (b_k, b_n)).iterator, four_b)
+                simt.write_four(sB, (b_k, b_n), four_b)
         else:
             for i in cutlass.range_constexpr(4):
                 sA[a_m, a_k + i] = simt.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
@@ -120,7 +120,7 @@ def kernel(
                 i0, j0 = (i * 4, j) if course else (i, j * 4)
                 for e in cutlass.range_constexpr(4):
                     four[e] = rC[i0 + e, j0] if course else rC[i0, j0 + e]
-                cute.arch.store(simt.quad(mC, (row + i0, col + j0)).iterator, four.load())
+                simt.write_four(mC, (row + i0, col + j0), four.load())
     else:
         for i in cutlass.range_constexpr(TM):
             for j in cutlass.range_constexpr(TN):

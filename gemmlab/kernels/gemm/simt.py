@@ -164,6 +164,12 @@ def read_four(tile: cute.Tensor, at: Any) -> list:
     return vectors.read(tile.iterator + cute.crd2idx(at, tile.layout), 4)
 
 
+def write_four(tile: cute.Tensor, at: Any, four: cute.TensorSSA) -> None:
+    """Store four consecutive elements by one 128-bit store. The address must be aligned."""
+    values = vectors.elements_of(four, tile.element_type, 4)
+    vectors.write(tile.iterator + cute.crd2idx(at, tile.layout), values)
+
+
 @cute.jit
 def load_four(
     tensor: cute.Tensor, i: Int32, j: Int32, axis: cutlass.Constexpr, wide: cutlass.Boolean
@@ -192,7 +198,7 @@ def store_four(
 ) -> None:
     """Four elements at (i,j) along `axis`: one 128-bit store if `wide`, else four guarded ones."""
     if wide:
-        vectors.write(quad(tensor, (i, j)).iterator, [four[e] for e in range(4)])
+        write_four(tensor, (i, j), four.load())
     else:
         for e in cutlass.range_constexpr(4):
             di, dj = (e, 0) if axis == 0 else (0, e)
@@ -280,7 +286,7 @@ def stage(
 ) -> None:
     """Store four elements to a tile at (k,x): along k (axis 0) four stores, along x one."""
     if cutlass.const_expr(axis == 1):
-        cute.arch.store(quad(tile, (k, x)).iterator, four)
+        write_four(tile, (k, x), four)
     else:
         for e in cutlass.range_constexpr(4):
             tile[k + e, x] = four[e]

@@ -114,13 +114,13 @@ def kernel(
             for e in cutlass.range_constexpr(4):
                 sB[offset(config, b_k, b_n, BN) + e * pitch(config, BN)] = four_b[e]
         else:
-            cute.arch.store(simt.quad(sB, offset(config, b_k, b_n, BN)).iterator, four_b)
+            simt.write_four(sB, offset(config, b_k, b_n, BN), four_b)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
-            rows = [offset(config, kk, ty * TM + i, BM) for i in range(0, TM, 4)]
-            columns = [offset(config, kk, tx * TN + j, BN) for j in range(0, TN, 4)]
-            rA = [x for row in rows for x in simt.read_four(sA, row)]
-            rB = [x for column in columns for x in simt.read_four(sB, column)]
+            rows = [ty * TM + i for i in range(0, TM, 4)]
+            columns = [tx * TN + j for j in range(0, TN, 4)]
+            rA = [x for i in rows for x in simt.read_four(sA, offset(config, kk, i, BM))]
+            rB = [x for j in columns for x in simt.read_four(sB, offset(config, kk, j, BN))]
             for i in cutlass.range_constexpr(TM):
                 for j in cutlass.range_constexpr(TN):
                     rC[i, j] += rA[i] * rB[j]
