@@ -5,9 +5,9 @@
     python -m benchmarks direct benchmarks/h200/direct.json
 
 Also SGEMM, and the most promising ways, at 1979 shapes drawn at random, most of whose rows are not
-aligned (`drawn`, twenty minutes). `scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to
-the record. Times are of CUDA graphs of calls. Errors are the largest |C - AB| / (|A||B|) of an
-element in u = 2^-24.
+aligned (`drawn`). `scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to the record,
+without the shapes of the pages. Times are of CUDA graphs of calls. Errors are the largest
+|C - AB| / (|A||B|) of an element in u = 2^-24.
 """
 
 from __future__ import annotations

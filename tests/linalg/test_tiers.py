@@ -102,6 +102,18 @@ def test_sgemm_waits_for_what_l2_does_not_keep() -> None:
     assert sgemm_time(far) * 1e6 == pytest.approx(276, rel=0.1)
 
 
+def test_packing_takes_longer_where_l2_does_not_keep_the_operands() -> None:
+    """And for each K-major vector, however short, that a whole block packs."""
+    case = replace(HOPPER, m=1024, n=1024, k=512)
+    near, far = (fp16x3_time(replace(case, batch=count)) for count in (1, 32))
+    packed = [
+        fp16x3_time(replace(case, batch=count, packed=("fp16x3", "fp16x3"))) for count in (1, 32)
+    ]
+    assert far - packed[1] > 1.5 * 32 * (near - packed[0])
+    long = replace(case, m=2**16, n=64, k_major=(True, True))
+    assert fp16x3_time(replace(long, k=1028)) > 1.2 * fp16x3_time(replace(long, k=1024))
+
+
 def test_sgemm_divides_k_unless_in_a_stack() -> None:
     case = replace(HOPPER, m=64, n=64, k=8192)
     assert sgemm_time(replace(case, batch=2)) > 5 * sgemm_time(case)
