@@ -4,15 +4,17 @@
 
     python -m benchmarks direct benchmarks/h200/direct.json
 
-Also SGEMM, `fp16x3` and `tf32x3` at shapes drawn at random, most of whose rows are not aligned.
-`scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to the record. Times are of CUDA graphs
-of calls. Errors are the largest |C - AB| / (|A||B|) of an element in u = 2^-24.
+Also SGEMM, and the most promising ways, at 1979 shapes drawn at random, most of whose rows are not
+aligned (`drawn`). `scripts/fit-direct` fits the times in `gemmlab/linalg/arch` to the record,
+without the shapes of the pages. Times are of CUDA graphs of calls. Errors are the largest
+|C - AB| / (|A||B|) of an element in u = 2^-24.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 from statistics import geometric_mean
@@ -43,6 +45,8 @@ from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
 from gemmlab.report.markdown import table
 
+Shape = tuple[int, int, int, int, str]  # m, n, k, batch, transposes
+NAMES = {DIRECT: "routes", FMA: FMA}  # of the routes of a tier in a row
 ROUNDS = 4  # replays of a graph
 GRAPH_S = 5e-4  # of calls in a graph
 SLOWEST = 4  # times SGEMM, as predicted; slower routes are left out
@@ -70,7 +74,13 @@ VECTORS = [
     for n, k in ((64, 64), (512, 512), (4096, 512), (512, 4096), (300, 20000), (16384, 16384))
     for sizes in ((1, n, k), (n, 1, k))
 ]
-SEEDS = (20, 21)  # of the shapes of `drawn`; those of the pages have another
+# Of the shapes of `drawn`: seeds, which those of the pages do not have, and operations at most.
+SEEDS, LARGEST_DRAWN = range(1000, 1036), 3e10
+# Drawn products with fewer multiply-adds, or less depth, are not packed: that is far slower.
+LEAST_PACKED, LEAST_PACKED_K = 1e8, 48
+LARGEST_FMA = 3e9  # multiply-adds of a drawn product that multiply-adds may compute fastest
+PROMISING = {DIRECT: 3, FMA: 2}  # routes that are predicted to be fastest
+DIGITS = 4  # of the microseconds of drawn products
 
 
 def routes(gpu: Gpu) -> Iterator[Row]:
@@ -122,24 +132,49 @@ def promising(m: int, n: int, k: int, batch: int, way: str) -> list[int]:
 
 
 def drawn(gpu: Gpu) -> Iterator[Row]:
-    """SGEMM, each tier as the default runs it, and routes of `fma`, at shapes drawn at random."""
+    """SGEMM, and the ways that are predicted to be fastest, at shapes drawn at random."""
     launcher = Launcher(0)
-    for m, n, k, batch, way in (shape for seed in SEEDS for shape in drawn_shapes(seed)):
-        a, b, c = arrays(gpu, m, n, k, batch, way)
-        found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
-        found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
-        for tier in (FASTEST, DIRECT):
-            case = Case(m, n, k, batch, SM90.capability)
-            fallback = fallback_of(tier, case) if tier == FASTEST else None
-            choice = Choice(tier, "measured", fallback, SM90)
-            found[tier] = microseconds(gpu, bound(gpu, launcher, a, b, c, choice))
-        found[FMA] = []
-        for index in promising(m, n, k, batch, way):
-            choice = Choice(FMA, "measured", None, SM90)
-            call = bound(gpu, launcher, a, b, c, choice, index)
-            found[FMA].append([index, microseconds(gpu, call), None])
-        yield found
+    for shape in few_operations(SEEDS):
+        yield drawn_row(gpu, launcher, *shape)
         gpu.release()
+
+
+def drawn_row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -> Row:
+    a, b, c = arrays(gpu, m, n, k, batch, way)
+
+    def measured(tier: str, fallback: str | None, index: int | None) -> float:
+        choice = Choice(tier, "measured", fallback, SM90)
+        return digits(microseconds(gpu, bound(gpu, launcher, a, b, c, choice, index)))
+
+    found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
+    found["sgemm"] = digits(microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c)))
+    if m * n * k * batch > LEAST_PACKED and k >= LEAST_PACKED_K:
+        fallback = fallback_of(FASTEST, Case(m, n, k, batch, SM90.capability))
+        found[FASTEST] = measured(FASTEST, fallback, None)
+    for tier, indexes in fastest_routes(m, n, k, batch, way).items():
+        found[NAMES[tier]] = [[index, measured(tier, None, index)] for index in indexes]
+    return found
+
+
+def few_operations(seeds: Iterable[int]) -> list[Shape]:
+    """The drawn shapes whose products do not take long."""
+    shapes = (shape for seed in seeds for shape in drawn_shapes(seed))
+    return [shape for shape in shapes if 2 * math.prod(shape[:4]) <= LARGEST_DRAWN]
+
+
+def fastest_routes(m: int, n: int, k: int, batch: int, way: str) -> dict[str, list[int]]:
+    """Of each tier that may be the fastest: its most promising routes, best first."""
+    possible = {DIRECT: k >= LEAST_DEPTH, FMA: m * n * k * batch <= LARGEST_FMA}
+    found = {}
+    for tier in (x for x, may in possible.items() if may):
+        times = seconds_of(tier, m, n, k, batch, way)
+        found[tier] = sorted(range(len(times)), key=times.__getitem__)[: PROMISING[tier]]
+    return found
+
+
+def digits(microseconds: float) -> float:
+    """Rounded, for a shorter record."""
+    return float(f"{microseconds:.{DIGITS}g}")
 
 
 def arrays(gpu: Gpu, m: int, n: int, k: int, batch: int, way: str) -> tuple[Any, Any, Any]:

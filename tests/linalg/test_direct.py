@@ -304,6 +304,20 @@ def test_small_products_and_short_axes_are_not() -> None:
         assert choose(None, case).direct
 
 
+def test_each_element_of_c_takes_time_where_slices_are_added_up() -> None:
+    """However many there are: products of one slice differ from others by the second launch."""
+    routes = direct.routes(SM90, (True, False), 256)
+    sliced, whole = (
+        next(i for i, x in enumerate(routes) if x.splits == splits) for splits in (SLICES, 1)
+    )
+    added = []
+    for batch in (200, 400):
+        times = direct.seconds_of(256, 256, 256, batch, (True, False), SM90, 132)
+        added.append(times[sliced] - times[whole] - SM90.direct_add)
+    assert added[1] == pytest.approx(2 * added[0])
+    assert added[0] == pytest.approx(4 * 256 * 256 * 200 / SM90.direct_add_bytes)
+
+
 def test_few_terms_are_added_in_float32() -> None:
     """The bound of a sum of fewer terms is below what tensor cores keep of each."""
     assert direct_time(replace(HOPPER, m=100, n=100, k=LEAST_DEPTH)) < 1

@@ -175,6 +175,27 @@ def test_routes_have_the_time_of_their_work() -> None:
     assert fma.bound(32, 32, 2048, 1, SM90, 132) <= min(deep)
 
 
+def test_where_more_than_half_of_the_blocks_that_fit_run_some_multiprocessors_are_full() -> None:
+    """Of four: with three on average, a product takes as long as with four."""
+    routes = fma.routes(SM90, (True, False), 512)
+    index = next(i for i, x in enumerate(routes) if x.tile.at_once == 4 and x.splits == 1)
+    config, rest = routes[index].tile.config, ((True, False), SM90, 132)
+    sizes = config.block_m, config.block_n, 512
+    two, three, four, five = (
+        fma.seconds_of(*sizes, 132 * count, *rest)[index] for count in (2, 3, 4, 5)
+    )
+    assert two < 0.7 * three and three == four < five
+
+
+def test_operands_that_are_k_major_take_longer() -> None:
+    sizes, rest = (512, 512, 512, 8), (SM90, 132)
+    times = [
+        fma.least_seconds(*sizes, way, *rest)[1]
+        for way in ((False, False), (True, False), (True, True))
+    ]
+    assert times == sorted(times) and times[0] < times[2] < 1.2 * times[0]
+
+
 HOPPER = Case(33, 65, 40, 8, capability=(9, 0))
 
 

@@ -13,6 +13,7 @@ from machine import needs_native
 from benchmarks import (
     cold,
     concepts,
+    direct,
     first_product,
     first_product_child,
     ladder,
@@ -23,6 +24,7 @@ from benchmarks import (
     sanitizer,
 )
 from benchmarks.emulator import launches, tables
+from benchmarks.matmul import speed
 from benchmarks.measurement import Measurement
 from gemmlab import problems
 from gemmlab.cubin.lint import lint
@@ -39,6 +41,20 @@ def test_first_product_leaves_the_first_process_out():
     assert found["gemmlab_s"] == [1, 2, 3] and found["medians"]["gemmlab_s"] == 2
     with pytest.raises(AssertionError, match="differ"):
         first_product.summary([*runs, runs[0] | {"tier": "ieee"}])
+
+
+def test_drawn_products_are_those_of_the_record():
+    """About two thousand, none of the page's, each in every tier that may be the fastest."""
+    path = Path(direct.__file__).with_name("h200") / "direct.json"
+    rows = json.loads(path.read_text())["drawn"]
+    shapes = direct.few_operations(direct.SEEDS)
+    assert [tuple(row[x] for x in ("m", "n", "k", "batch", "transposed")) for row in rows] == shapes
+    assert len({*shapes}) > 1900 and {*shapes}.isdisjoint(speed.drawn_shapes())
+    for row, shape in zip(rows, shapes, strict=True):
+        tiers = direct.fastest_routes(*shape)
+        assert {direct.NAMES[x] for x in tiers} == {"routes", "fma"} & row.keys()
+        assert all(len(tiers[x]) == direct.PROMISING[x] for x in tiers)
+    assert direct.digits(123.456) == 123.5 and direct.digits(1.23456) == 1.235
 
 
 @pytest.mark.slow

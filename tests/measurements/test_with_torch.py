@@ -13,6 +13,7 @@ from benchmarks import (
     accuracy,
     alternatives,
     contract,
+    direct,
     fp16x3,
     new_shapes,
     sm80,
@@ -138,6 +139,25 @@ def test_alternatives(gpu, monkeypatch):
     record["sizes"] = {"64": found | {"no": {"error": "e"}}}
     [table] = alternatives.alternatives(record).values()
     assert "does not run: e" in table and "| gemmlab.matmul |" in table
+
+
+def test_drawn_products_are_timed_in_the_most_promising_ways(gpu, monkeypatch):
+    """None in a tier that is far slower, or not accurate."""
+    shapes, timed = [(40, 24, 96, 2, "nt"), (20, 30, 17, 1, "tn")], []
+
+    def bound(_gpu, _launcher, a, b, c, choice, index):
+        assert (*a.shape[:-1], b.shape[-1]) == c.shape
+        timed.append((choice.tier, index))
+        return lambda: None
+
+    changes = {"few_operations": lambda _: shapes, "Launcher": lambda _: None, "bound": bound}
+    for name, value in {**changes, "LEAST_PACKED": 1e5, "LARGEST_FMA": 1e6}.items():
+        monkeypatch.setattr(direct, name, value)
+    deep, shallow = direct.drawn(gpu)
+    assert deep.keys() - shallow.keys() == {"fp16x3", "routes"} and shallow["sgemm"] > 0
+    found = [("fp16x3", None), *(("tf32x3", index) for index, _ in deep["routes"])]
+    found += [("fma", index) for row in (deep, shallow) for index, _ in row["fma"]]
+    assert timed == found and len(found) == 1 + 3 + 2 + 2
 
 
 def test_the_fastest_way_counts_and_failures_are_told(gpu):

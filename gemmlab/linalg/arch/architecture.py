@@ -14,9 +14,10 @@ from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
 class DirectTile:
     """A tile of a kernel that takes float32 operands as they are, and seconds per chunk of k.
 
-    at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next.
-    busy: how long a block's chunk keeps the multiprocessor from other blocks' chunks. ends: before
-    and after the chunks of a block. between: from one tile of a block to the next.
+    at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next, if
+    nothing delays it. busy: how much longer each block on the multiprocessor makes that, itself
+    included; 0 if it is alone there. ends: before and after the chunks of a block. between: from
+    one tile of a block to the next.
     """
 
     config: DirectConfig
@@ -42,6 +43,28 @@ class FmaTile:
     between: float
     latency: float
     ends: float
+
+
+@dataclass(frozen=True)
+class SgemmTile:
+    """A tile of kernels of cuBLAS SGEMM, and seconds.
+
+    at_once: blocks that share a multiprocessor. busy: how long a step along k of a block keeps the
+    multiprocessor from other blocks, if no operand is K-major; between: the time before and after
+    all steps. latency: from one step of a block to the next, if nothing delays it and the operands
+    are in L2; ends: before and after all steps. most_splits: blocks that k is divided among at
+    most. only_mn_major_b: whether it is used only if rows of b are contiguous.
+    """
+
+    rows: int
+    columns: int
+    at_once: int
+    busy: float
+    between: float
+    latency: float
+    ends: float
+    most_splits: int = 1
+    only_mn_major_b: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +94,7 @@ class Architecture:
     clusters_at_once: Mapping[int, int]
     direct_start: float  # seconds
     direct_join: float  # seconds to add up the blocks of a cluster
-    direct_add: float  # seconds of the launch that adds up slices, and bytes per second of slices
+    direct_add: float  # seconds of the launch that adds up slices, and bytes of C per second
     direct_add_bytes: float
     # Bytes per second of matrices, each element once; of large ones after the time to get there.
     direct_bytes: float
@@ -79,9 +102,11 @@ class Architecture:
     direct_stream: float
     # The share by which a product takes longer for each matrix with lines not aligned to 16 bytes.
     direct_unaligned: float
-    # Of float32 multiply-adds: a launch, to add another block of a cluster, and bytes per second.
+    # Of float32 multiply-adds: a launch, to add another block of a cluster, the share by which they
+    # take longer for each K-major operand, and bytes per second.
     fma_start: float
     fma_join: float
+    fma_k_major: float
     fma_reads: float
     fma_writes: float
 
@@ -90,33 +115,30 @@ class Architecture:
     fallback_time: float  # launches that exit immediately
     clock_time: float  # per predicted clock of the product
     vector_time: float  # to pack a vector, however short
+    long_vector_time: float  # so much more if it is K-major and longer than `long`
     # Bytes per second: packing K-major and MN-major operands, and writing C.
     pack_k_major_rate: float
     pack_mn_major_rate: float
     store_rate: float
-    # Shares by which packing an operand, and writing C, take longer if lines are not aligned.
+    # Shares by which packing an operand, and writing C, take longer if lines are not aligned; by
+    # which packing takes longer if L2 does not keep the matrices.
     pack_unaligned: float
     store_unaligned: float
-    # SGEMM: start in seconds; rows and columns are computed in multiples of the grain, and at least
-    # so many; operations per second of large products; what others lose, as operations, at most as
-    # a share of their own, and how much of that stacks lose; steps of k that the ends of a tile
-    # take, and how many more if any lines are unaligned; bytes per second, also for narrow products
-    # whose larger factor is K-major; seconds per step along k, the share by which it is longer for
-    # unaligned lines, and the most steps that one block takes of a product that is not in a stack.
-    # Products with a vector: start in seconds, bytes per second.
+    pack_far: float
+    # Bytes of matrices that L2 keeps from one product to the next beside their parts, and how many
+    # more it takes until it keeps none; the same without parts.
+    pack_l2_bytes: float
+    pack_l2_overflow: float
+    l2_bytes: float
+    l2_overflow: float
+    # SGEMM: seconds of a launch, of the launch that adds up divisions of k, and that a step along k
+    # waits longer for device memory than for L2; the share by which a step is longer for each
+    # K-major operand; bytes per second. Products with a vector: start in seconds, bytes per second.
+    sgemm: tuple[SgemmTile, ...]
     sgemm_start: float
-    sgemm_grain: int
-    sgemm_tile: float
-    sgemm_rate: float
-    sgemm_half: float
-    sgemm_idle: float
-    sgemm_stacked: float
-    sgemm_ends: float
-    sgemm_unaligned_ends: float
+    sgemm_join: float
+    sgemm_far: float
+    sgemm_k_major: float
     sgemm_bytes: float
-    sgemm_narrow_bytes: float
-    sgemm_step: float
-    sgemm_unaligned: float
-    sgemm_deep: int
     sgemm_vector_start: float
     sgemm_vector_bytes: float

@@ -109,8 +109,8 @@ def seconds_of(
 ) -> list[Any]:
     """Predicted seconds of each of `routes`.
 
-    A block takes the time `latency` for a chunk of k, or the blocks of a multiprocessor each take
-    the time `busy`. Its first tile takes `ends` longer than its chunks, each other one `between`.
+    A chunk of k takes a block the time `latency`, and `busy` for each block of the multiprocessor.
+    Its first tile takes `ends` longer than its chunks, each other one `between`.
     """
     seconds = []
     chunks, elements = ceil_div(k, CHUNK), m * n * batch
@@ -121,18 +121,20 @@ def seconds_of(
             splits = slices_of(tiles, k, route, sms)
         chunk: Any = tile.latency
         if tile.at_once > 1:
-            chunk = most(least(tile.at_once, ceil_div(tiles * splits, sms)) * tile.busy, chunk)
+            chunk += least(tile.at_once, ceil_div(tiles * splits, sms)) * tile.busy
         if route.splits in (1, SLICES):
             rounds = ceil_div(tiles * splits, at_once)
             time = rounds * (ceil_div(chunks, splits) * chunk + tile.between)
-            time += tile.ends - tile.between
+            rest = tile.ends - tile.between
             if route.splits == SLICES:
-                time += arch.direct_add + 8 * elements * splits / arch.direct_add_bytes
+                time += 4 * elements / arch.direct_add_bytes
+                rest += arch.direct_add
         else:
             fit = most(1, arch.clusters_at_once[splits] * sms // arch.multiprocessors)
             rounds = ceil_div(tiles, fit * tile.at_once)
-            time = rounds * (ceil_div(chunks, splits) * chunk + tile.ends) + arch.direct_join
-        seconds.append(time + arch.direct_start)
+            time = rounds * (ceil_div(chunks, splits) * chunk + tile.ends)
+            rest = arch.direct_join
+        seconds.append(time + (arch.direct_start + rest))
     return seconds
 
 
@@ -152,20 +154,22 @@ def least_seconds(
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
     """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
-    fastest, end = _fastest(arch, _limit(arch, k))
-    computed = m * n * k * batch * (fastest / sms) + end
+    fastest, between, end = _fastest(arch, _limit(arch, k))
+    computed = m * n * batch * (k * (fastest / sms) + between / sms) + end
     return most(computed, moving(m, n, k, batch, arch))
 
 
 @cache
-def _fastest(arch: Architecture, limit: int) -> tuple[float, float]:
-    """The least seconds of a multiprocessor per multiply-add, and after its last chunk."""
-    each = (
-        max(tile.busy, tile.latency / tile.at_once)
-        / (tile.config.block_m * tile.config.block_n * CHUNK)
-        for tile in _tiles(arch, limit)
-    )
-    return min(each), arch.direct_start + min(tile.ends for tile in _tiles(arch, limit))
+def _fastest(arch: Architecture, limit: int) -> tuple[float, float, float]:
+    """The least seconds of a multiprocessor per multiply-add, and per element of C; others."""
+    found = []
+    for tile in _tiles(arch, limit):
+        elements = tile.config.block_m * tile.config.block_n
+        each = (tile.busy + tile.latency / tile.at_once) / (elements * CHUNK)
+        between = tile.between / (elements * tile.at_once)
+        found.append((each, between, arch.direct_start + tile.ends - tile.between))
+    each, between, end = map(min, zip(*found, strict=True))
+    return each, between, end
 
 
 def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:

@@ -50,24 +50,31 @@ def seconds_of(
     n: Any,
     k: Any,
     batch: Any,
-    _k_major: tuple[bool, bool],
+    k_major: tuple[bool, bool],
     arch: Architecture,
     sms: int,
 ) -> list[Any]:
     """Predicted seconds of each of `routes`.
 
-    Either multiprocessors are busy all the time: a block occupies one for the time `busy` per
-    `UNIT` values of k, and for `between`. Or blocks wait: each takes the time `latency` for a chunk
-    of k, and `ends`.
+    A block keeps a multiprocessor busy for the time `busy` per `UNIT` values of k, and for
+    `between`. Besides, it waits for the time `latency` per chunk of k, and for `ends`, together
+    with the other blocks on the multiprocessor. Where more than half of the blocks that fit run,
+    some multiprocessors get as many as fit: blocks of the next product take room early.
     """
-    seconds = []
+    seconds, longer = [], 1 + arch.fma_k_major * sum(k_major)
     for route in _routes(arch):
         tile, blocks = route.tile, _tiles_of(m, n, route) * batch * route.splits
+        fit = most(1, arch.clusters_at_once[route.splits] * sms // arch.multiprocessors)
+        used = fit * route.splits
         depth = least(ceil_div(ceil_div(k, DEPTH), route.splits) * DEPTH, k)
-        each = ceil_div(blocks, sms) * (ceil_div(depth, UNIT) * tile.busy + tile.between)
-        rounds = ceil_div(blocks, sms * tile.at_once)
-        time = most(each, rounds * (ceil_div(depth, DEPTH) * tile.latency + tile.ends))
-        seconds.append(time + arch.fma_join * (route.splits - 1))
+        each = ceil_div(blocks, used)
+        each = most(each, least(each // (tile.at_once // 2 + 1), 1) * tile.at_once)
+        time = each * (ceil_div(depth, UNIT) * (tile.busy * longer) + tile.between)
+        rounds = ceil_div(blocks, used * tile.at_once)
+        time += rounds * (ceil_div(depth, DEPTH) * tile.latency + tile.ends)
+        if route.splits > 1:
+            time += arch.fma_join * (route.splits - 1)
+        seconds.append(time)
     return seconds
 
 
@@ -87,14 +94,22 @@ def least_seconds(
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
     """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
-    computed = m * n * k * batch * (_fastest(arch) / sms)
+    fastest, between = _fastest(arch)
+    computed = m * n * batch * (k * (fastest / sms) + between / sms)
     return arch.fma_start + most(computed, moving(m, n, k, batch, arch))
 
 
 @cache
-def _fastest(arch: Architecture) -> float:
-    """The least seconds of a multiprocessor per multiply-add."""
-    return min(tile.busy / (tile.config.block_m * tile.config.block_n * UNIT) for tile in arch.fma)
+def _fastest(arch: Architecture) -> tuple[float, float]:
+    """The least seconds of a multiprocessor per multiply-add, and per element of C."""
+    found = []
+    for tile in arch.fma:
+        elements = tile.config.block_m * tile.config.block_n
+        each = tile.busy / UNIT + tile.latency / (DEPTH * tile.at_once)
+        between = tile.between + tile.ends / tile.at_once
+        found.append((each / elements, between / elements))
+    each, between = map(min, zip(*found, strict=True))
+    return each, between
 
 
 def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:

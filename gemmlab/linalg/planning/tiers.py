@@ -20,15 +20,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
-from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, fma
+from gemmlab.linalg.planning import direct, fma, sgemm
 from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
@@ -49,13 +48,12 @@ TOLERATED = 256
 
 LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
 _NEVER = 1e9  # seconds
-_LARGE = 6e10  # multiply-adds; products with more are packed
-_NARROW = 16  # rows or columns, for which cuBLAS has slower kernels
+LARGEST = 6e10  # multiply-adds; products with more are packed
+_NARROW = 16  # rows or columns
 NO_FASTER = "cuBLAS is as fast"
-# Shares of SGEMM's time, the second if lines are not aligned; predictions are not exact enough for
-# smaller differences.
-SURE, SURE_UNALIGNED = 0.95, 0.78
-SURE_FMA = 0.93  # of any other tier's time
+# The share of SGEMM's time that another tier must be predicted to take at most: predictions are not
+# exact enough for smaller differences.
+SURE = 0.9
 
 
 @dataclass(slots=True)
@@ -130,39 +128,27 @@ def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]
     """
     if (known := _without_prediction(precision, case)) is not None:
         return (known,), 0
-    arch = case.arch or DEFAULT
     symbolic = isinstance(case.m + case.n + case.k, Symbol)
-    fast, plain, once, adds = seconds(case) if symbolic else by_formulas(case)
-    texts = _micro(fast), _micro(plain), _micro(once), _micro(adds)
-    own = _micro(least(least(fast, once), adds))
-    found = (
-        Choice("ieee", f"{NO_FASTER}: predicted {own} at {case}, cuBLAS {texts[1]}"),
-        Choice(
-            FASTEST,
-            f"predicted {texts[0]}, cuBLAS {texts[1]}",
-            fallback_of(FASTEST, case),
-            arch,
-            plain - fast,
-        ),
-        Choice(
-            DIRECT,
-            f"without packing, predicted {texts[2]}, cuBLAS {texts[1]}",
-            None,
-            arch,
-            plain - once,
-        ),
-        Choice(
-            FMA,
-            f"by multiply-adds, predicted {texts[3]}, cuBLAS {texts[1]}",
-            None,
-            arch,
-            plain - adds,
-        ),
-    )
-    times = sure(case) * plain, fast, once, adds / SURE_FMA
+    fast, plain, *unpacked = seconds(case) if symbolic else by_formulas(case)
+    times = SURE * plain, fast, *unpacked
     possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < _NEVER]
     index, _ = first_least([times[i] for i in possible])
-    return tuple(found[i] for i in possible), index
+    if symbolic:
+        return tuple(_predicted(i, case, plain, times) for i in possible), index
+    return (_predicted(possible[index], case, plain, times),), 0
+
+
+def _predicted(index: int, case: Case, plain: Any, times: tuple[Any, ...]) -> Choice:
+    """The choice of a tier in this order: `ieee`, which takes `plain`, `fp16x3`, `UNPACKED`."""
+    if index == 0:
+        own = _micro(reduce(least, times[1:]))
+        return Choice("ieee", f"{NO_FASTER}: predicted {own} at {case}, cuBLAS {_micro(plain)}")
+    arch, saved = case.arch or DEFAULT, plain - times[index]
+    reason = f"predicted {_micro(times[index])}, cuBLAS {_micro(plain)}"
+    if index == 1:
+        return Choice(FASTEST, reason, fallback_of(FASTEST, case), arch, saved)
+    tier, words = ((DIRECT, "without packing"), (FMA, "by multiply-adds"))[index - 2]
+    return Choice(tier, f"{words}, {reason}", None, arch, saved)
 
 
 def seconds(case: Case) -> tuple[Any, Any, Any, Any]:
@@ -171,14 +157,9 @@ def seconds(case: Case) -> tuple[Any, Any, Any, Any]:
     The last two are `_NEVER` unless they may be the fastest.
     """
     fast, plain = fp16x3_time(case), sgemm_time(case)
-    within = least(fast, sure(case) * plain)
+    within = least(fast, SURE * plain)
     once = direct_time(case, within)
-    return fast, plain, once, fma_time(case, SURE_FMA * least(within, once))
-
-
-def sure(case: Case) -> Any:
-    """The share of SGEMM's time that another tier must be predicted to take at most."""
-    return SURE - (SURE - SURE_UNALIGNED) * least(sum(_unaligned(case)), 1)
+    return fast, plain, once, fma_time(case, least(within, once))
 
 
 def by_formulas(case: Case) -> tuple[float, float, float, float]:
@@ -257,22 +238,24 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     """Predicted seconds of `fp16x3`, including packing unless an operand is packed already."""
     arch = case.arch or DEFAULT
     m, n, k, batch = case.m, case.n, case.k, case.batch
-    seconds = arch.launch_time
-    if fallback:
-        seconds += arch.fallback_time
     *unaligned, shifted = _unaligned(case)
+    vector_time = arch.vector_time + arch.long_vector_time * least(k // (arch.long + 1), 1)
     operands = zip((m, n), case.k_major, case.packed, unaligned, strict=True)
+    packing = 0.0
     for count, k_major, scheme, lines in operands:
         size, longer = 8 * count * k * batch, 1 + arch.pack_unaligned * lines
         if scheme is None and k_major:
-            least_time = count * batch * arch.vector_time
-            seconds += most(size / arch.pack_k_major_rate, least_time) * longer
+            least_time = count * batch * vector_time
+            packing += most(size / arch.pack_k_major_rate, least_time) * longer
         elif scheme is None:
-            seconds += size / arch.pack_mn_major_rate * longer
+            packing += size / arch.pack_mn_major_rate * longer
+    limits = arch.pack_l2_bytes, arch.pack_l2_overflow
+    packing *= 1 + arch.pack_far * sgemm.missed(sgemm.bytes_of(m, n, k, batch), *limits)
     product = Product(m, n, k, n, batch)
     _, clocks = least_clocks(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
     stored = 4 * m * n * batch / arch.store_rate * (1 + arch.store_unaligned * shifted)
-    time: float = seconds + clocks * arch.clock_time + stored
+    start = arch.launch_time + arch.fallback_time * fallback
+    time: float = start + packing + clocks * arch.clock_time + stored
     return time
 
 
@@ -288,7 +271,7 @@ def fallback_of(scheme: str, case: Case) -> str | None:
 def _allows_direct(case: Case) -> bool:
     """Whether `tf32x3` is accurate by default, and may be the fastest tier."""
     arch, work = case.arch or DEFAULT, case.m * case.n * case.k * case.batch
-    allowed: bool = bool(arch.direct) and case.k >= LEAST_DEPTH and work <= _LARGE
+    allowed: bool = bool(arch.direct) and case.k >= LEAST_DEPTH and work <= LARGEST
     return allowed
 
 
@@ -302,13 +285,18 @@ def direct_time(case: Case, within: float = _NEVER) -> float:
     if not _allows_direct(case):
         return _NEVER
     sizes = case.m, case.n, case.k, case.batch
-    a, b, _ = _unaligned(case)
-    longer = 1 + arch.direct_unaligned * (a + b - a * b / 2)
+    longer = direct_longer(case)
     if direct.bound(*sizes, arch, sms) * longer > within:
         return _NEVER
     _, seconds = direct.least_seconds(*sizes, case.k_major, arch, sms)
     time: float = seconds * longer
     return time
+
+
+def direct_longer(case: Case) -> Any:
+    """The factor by which lines that are not aligned make `tf32x3` take longer."""
+    (a, b, _), arch = _unaligned(case), case.arch or DEFAULT
+    return 1 + arch.direct_unaligned * (a + b - a * b / 2)
 
 
 def fma_time(case: Case, within: float = _NEVER) -> float:
@@ -336,35 +324,10 @@ def _unaligned(case: Case) -> tuple[Any, Any, Any]:
 
 
 def sgemm_time(case: Case) -> float:
-    """Predicted seconds of float32 multiply-adds, at least the time to move the matrices."""
-    arch = case.arch or DEFAULT
-    rows, columns, rate = case.m, case.n, arch.sgemm_bytes
-    size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
-    if not (rows > 1 and columns > 1):  # cuBLAS multiplies a matrix by a vector
-        seconds: float = arch.sgemm_vector_start + size / arch.sgemm_vector_bytes
-        return seconds
-    rows, columns = (
-        most(ceil_div(x, arch.sgemm_grain) * arch.sgemm_grain, arch.sgemm_tile)
-        for x in (rows, columns)
-    )
-    unaligned = sum(_unaligned(case)) / 3
-    depth = case.k + arch.sgemm_ends + arch.sgemm_unaligned_ends * unaligned
-    work = 2 * rows * columns * depth * case.batch
-    # m and n are not compared: formulas of one path hold for all shapes with the same answers.
-    for narrow, large_is_k_major in zip((case.n, case.m), case.k_major, strict=True):
-        if large_is_k_major and narrow <= _NARROW:
-            rate = arch.sgemm_narrow_bytes
-    # Small products fill few multiprocessors, and wait for each step along k unless k is divided,
-    # which cuBLAS never does in a stack.
-    idle = least(arch.sgemm_half, work * arch.sgemm_idle) / arch.sgemm_rate
-    steps = least(case.k, arch.sgemm_deep)
-    if case.batch > 1:
-        idle *= arch.sgemm_stacked
-        steps = case.k
-    step = arch.sgemm_step * (1 + arch.sgemm_unaligned * unaligned)
-    computed = most(work / arch.sgemm_rate + idle, steps * step)
-    seconds = arch.sgemm_start + most(size / rate, computed)
-    return seconds
+    """Predicted seconds of float32 multiply-adds in cuBLAS."""
+    sizes = case.m, case.n, case.k, case.batch, case.k_major
+    time: float = sgemm.seconds(*sizes, case.arch or DEFAULT, case.multiprocessors)
+    return time
 
 
 def _obstacle(case: Case) -> str | None:

@@ -1,0 +1,63 @@
+"""The predicted time of cuBLAS SGEMM, with which every other way to multiply is compared.
+
+cuBLAS has kernels with many tiles, and chooses one by the shape. The times of five tiles, and of a
+division of k, describe what it chooses: the fastest is taken. Whether lines are aligned makes no
+difference. Vectors have kernels of their own.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.linalg.arch import Architecture
+from gemmlab.linalg.arch.architecture import SgemmTile
+from gemmlab.linalg.planning.formulas import least, most
+
+
+def seconds(
+    m: Any, n: Any, k: Any, batch: Any, k_major: tuple[bool, bool], arch: Architecture, sms: int
+) -> Any:
+    """Predicted seconds, at least the time to move the matrices."""
+    size = bytes_of(m, n, k, batch)
+    if not (m > 1 and n > 1):
+        return arch.sgemm_vector_start + size / arch.sgemm_vector_bytes
+    far = missed(size, arch.l2_bytes, arch.l2_overflow) * arch.sgemm_far
+    longer = 1 + arch.sgemm_k_major * sum(k_major)
+    tiles = [x for x in arch.sgemm if not (x.only_mn_major_b and k_major[1])]
+    times = [_computing(tile, tiles_of(m, n, tile) * batch, k, far, longer, sms) for tile in tiles]
+    if not batch > 1:  # k of a product in a stack is never divided
+        for tile in (x for x in tiles if x.most_splits > 1):
+            blocks = tiles_of(m, n, tile)
+            splits = most(least(sms * tile.at_once // blocks, tile.most_splits), 1)
+            rest = ceil_div(k, splits), far, longer, sms
+            times.append(_computing(tile, blocks * splits, *rest) + arch.sgemm_join)
+    return arch.sgemm_start + most(reduce(least, times), size / arch.sgemm_bytes)
+
+
+def bytes_of(m: Any, n: Any, k: Any, batch: Any) -> Any:
+    """Of the three matrices."""
+    return 4 * batch * (k * (m + n) + m * n)
+
+
+def missed(size: Any, kept: float, overflow: float) -> Any:
+    """The share of matrices of that size that L2 does not keep from one product to the next.
+
+    It keeps all of up to `kept` bytes, and nothing of `overflow` more.
+    """
+    return least(most(size - kept, 0) / overflow, 1)
+
+
+def tiles_of(m: Any, n: Any, tile: SgemmTile) -> Any:
+    return ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
+
+
+def _computing(tile: SgemmTile, blocks: Any, k: Any, far: Any, longer: float, sms: int) -> Any:
+    """Seconds of blocks of depth k.
+
+    Either multiprocessors are busy all the time, or blocks wait for their operands.
+    """
+    busy = ceil_div(blocks, sms) * (k * (tile.busy * longer) + tile.between)
+    waits = ceil_div(blocks, sms * tile.at_once) * (k * (far + tile.latency) + tile.ends)
+    return most(busy, waits)
