@@ -42,10 +42,7 @@ def read_if(inside: cutlass.Boolean, pointer: cute.Pointer) -> Float32:
 
 def read_remote(pointer: cute.Pointer, block: Int32) -> list:
     """Four floats at the same address in the shared memory of another block of the cluster."""
-    address = cute.arch.map_dsmem_ptr(pointer, block).toint()
-    text = "ld.shared::cluster.v4.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];"
-    types = [Float32] * 4
-    return list(cute.arch.inline_ptx(text, write_only_types=types, read_only_args=[address]))
+    return read(cute.arch.map_dsmem_ptr(pointer, block), 4)
 
 
 def write(pointer: cute.Pointer, values: list) -> None:
