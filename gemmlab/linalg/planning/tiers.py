@@ -53,7 +53,7 @@ _NARROW = 16  # rows or columns
 NO_FASTER = "cuBLAS is as fast"
 # The share of SGEMM's time that another tier must be predicted to take at most: predictions are not
 # exact enough for smaller differences.
-SURE = 0.9
+SURE = 0.93
 
 
 @dataclass(slots=True)
