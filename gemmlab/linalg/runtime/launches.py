@@ -18,7 +18,6 @@ from cuda.bindings import driver as cu
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import DeviceError
-from gemmlab.hardware.limits import STATIC_SMEM
 from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.planning.kinds import Kind, LaunchNumbers, Parameters, launch_numbers
@@ -96,7 +95,7 @@ class Kernel:
         self._encoders = [_Encoder(*pair) for pair in zip(starts, launch.maps, strict=True)]
         self.block, self.dynamic_smem = launch.block, launch.dynamic_smem
         self.enqueue = _Enqueuer(launch, self.function, arguments.pointers).enqueue
-        if launch.dynamic_smem > STATIC_SMEM:
+        if launch.dynamic_smem:  # with static shared memory, even a small size may need this
             name = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(cu.cuFuncSetAttribute, self.function, name, launch.dynamic_smem)
 
