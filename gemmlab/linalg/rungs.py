@@ -102,7 +102,6 @@ def needs_terms(_config: object, shape: Mapping[str, int]) -> str | None:
 RUNGS = tuple(
     Rung(
         name=config.scheme.name,
-        pending=True,
         problem="gemm",
         change=change,
         kernel=mainloop.kernel,

@@ -204,10 +204,13 @@ def _is_one_to_one(root: str, line: PtxLine) -> bool:
 
 
 def _is_slow_path(code: Code, block: Block) -> bool:
-    """Whether the block calls a routine or is where one returns. This is a slow path that shares
-    its PTX lines with the fast path."""
+    """Whether the block calls a routine, is where one returns, or executes for a diverged warp what
+    all lanes must execute together. This is a slow path that shares its PTX lines with the fast
+    path."""
     before = code.instructions[block.first - 1] if block.first else None
-    return code.instructions[block.last - 1].calls_routine or bool(before and before.calls_routine)
+    if code.instructions[block.last - 1].calls_routine or (before and before.calls_routine):
+        return True
+    return any(one.root == "ENDCOLLECTIVE" for one in code.inside(block))
 
 
 def _estimate(votes: Counter[Executed]) -> Estimate:
