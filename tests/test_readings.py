@@ -1,6 +1,7 @@
 """The emulator's counters against Nsight Compute's readings of the same kernels on hardware."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -131,26 +132,25 @@ def emulated(problem, rung, case, artifact):
 
 def asked_again(analysed):
     """What warps execute to ask mbarriers again: loops that sleep, and what leads to them alone."""
-    blocks = analysed.code.blocks
+    code, blocks = analysed.code, analysed.code.blocks
     again = {
         i
         for i, block in enumerate(blocks)
-        if any(one.root == "NANOSLEEP" for one in analysed.code.inside(block))
+        if any(one.root == "NANOSLEEP" for one in code.inside(block))
     }
-    before = {i for i, block in enumerate(blocks) if {x.target for x in block.edges} <= again}
-    entered = {}
+    sources = defaultdict(set)
     for i, block in enumerate(blocks):
         for edge in block.edges:
-            entered.setdefault(edge.target, set()).add(i)
-    after = {i for i, sources in entered.items() if sources <= again}
-    warps, threads = (
-        sum(
-            getattr(analysed.counted.blocks[i], what) * (blocks[i].last - blocks[i].first)
-            for i in again | before | after
-        )
-        for what in ("warps", "threads")
+            sources[edge.target].add(i)
+    before = {i for i, block in enumerate(blocks) if {x.target for x in block.edges} <= again}
+    after = {i for i in range(len(blocks)) if sources[i] and sources[i] <= again}
+    sizes = {i: blocks[i].last - blocks[i].first for i in again | before | after}
+    counted = analysed.counted.blocks
+    executed = (
+        sum(counted[i].warps * size for i, size in sizes.items()),
+        sum(counted[i].threads * size for i, size in sizes.items()),
     )
-    return dict(zip(EXECUTED, (warps, threads), strict=True))
+    return dict(zip(EXECUTED, executed, strict=True))
 
 
 def is_compared(reading):
