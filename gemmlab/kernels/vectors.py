@@ -1,7 +1,7 @@
 """Memory accesses of one instruction each: vectors, asynchronous copies, predicated stores.
 
-The functions of `cute` for them make ten to ninety operations of an instruction, which take time to
-compile. These use its foundations, and make the same instructions.
+Through `cute`, the compiler traces such an instruction as ten to ninety operations, each of which
+takes time. These functions build on the dialects below `cute`, and make the same instructions.
 """
 
 from typing import Any

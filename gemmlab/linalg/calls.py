@@ -24,7 +24,7 @@ from gemmlab.linalg.runtime.products import Run
 from gemmlab.linalg.runtime.workspaces import PER_THREAD
 
 _MOST_PRODUCTS = 256  # planned products that are kept
-_MOST_SEEN = 2048  # so many forms of operands, or twice as many, are known to have run once
+_MOST_SEEN = 2048  # forms of operands in each of two generations of those that have run once
 _CONSTANT = (type(None), int, float, np.floating)  # types of immutable scalars
 
 
@@ -393,5 +393,5 @@ def _was_seen(form: int) -> bool:
         return True
     if len(_seen) >= _MOST_SEEN:
         _seen, _seen_before = set(), _seen
-    _seen.add(form)  # one that another thread loses here is new once more
+    _seen.add(form)  # if another thread starts a generation here, the form may count as new again
     return False

@@ -154,7 +154,7 @@ def pairwise(values: list[Any], combine: Any) -> Any:
 
 
 def copy_async(source: cute.Tensor, target: cute.Tensor, inside: Any = None) -> None:
-    """`copy_bytes` of all elements of a tensor."""
+    """One cp.async of a tensor of 4 or 16 bytes; if not `inside`, it writes zeros."""
     size = cute.size(source) * source.element_type.width // 8
     vectors.copy_bytes(source.iterator.toint(), target.iterator, size, inside)
 

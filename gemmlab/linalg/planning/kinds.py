@@ -128,7 +128,7 @@ class Slots:
         self.args = [[places[key] for key, _ in each] for each in wanted]
 
 
-@dataclass(slots=True, eq=False)  # each is another one, and a key of dictionaries
+@dataclass(slots=True, eq=False)  # compared by identity: a key of dictionaries
 class Kind:
     """Products that take the same path through the planner, down to the same kernels."""
 

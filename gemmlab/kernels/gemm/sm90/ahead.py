@@ -1,11 +1,13 @@
 """While tensor cores compute a chunk, a warpgroup of `direct` prepares the next ones."""
 
+import operator
 from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Int32, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
 from gemmlab.kernels.gemm.sm90.items import Cursor, Items, copy_next
 from gemmlab.kernels.gemm.sm90.rescue import condemn_if_small
@@ -33,13 +35,6 @@ def wrapped(index: Int32, size: cutlass.Constexpr) -> Int32:
     if index >= size:
         index -= size
     return index
-
-
-def in_pairs(values: list) -> Any:
-    """The sum of numbers or vectors, added in pairs, then in pairs of sums."""
-    while len(values) > 1:
-        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
-    return values[0]
 
 
 @cute.jit
@@ -115,7 +110,7 @@ def prepare_next(
     if cutlass.const_expr(config.loads_early):
         own = load_a(config.a_major, tile, work.spots)
     warpgroup.wait_group(0)
-    added = in_pairs([chain.load() for chain in chains])
+    added = simt.pairwise([chain.load() for chain in chains], operator.add)
     sums.store(added if begins else sums.load() + added)
     if left > 0:
         if cutlass.const_expr(config.loads_early):

@@ -201,7 +201,7 @@ def spots_of_a(major: cutlass.Constexpr, warp: Int32, lane: Int32) -> tuple:
 def load_a(major: str, staged: cute.Pointer, spots: tuple) -> list:
     """This thread's elements of the staged tile of A, in fours along k.
 
-    The second four is of another row, the others are of the next 16 of k.
+    The first two fours are of two rows; the others are of the same rows, 16 of k further on.
     """
     places = [(j % 2, j // 2 * 16) for j in range(2 * CHUNK // 16)]
     at = [staged + spot for spot in spots]
@@ -284,13 +284,11 @@ def split_b(
     least: cute.Tensor, elements: list, parts: cute.Pointer, spot: Int32, config: Any
 ) -> None:
     """Split this thread's elements of B; store their parts (PARTS, size, CHUNK)."""
+    is_along_k = config.b_major == "k" and not config.transposes_k
     for v in range(4):
-        four = [each[v] for each in elements]
-        if config.b_major == "k":
-            # Of 16 of k of one vector, those at positions 4v to 4v + 3.
-            four, to = four if config.transposes_k else elements[v], spot ^ 4 * v
-        else:
-            to = spot + v * (config.block_n // 4 * CHUNK)
+        four = elements[v] if is_along_k else [each[v] for each in elements]
+        # K-major: of 16 of k of one vector, those at positions 4v to 4v + 3.
+        to = spot ^ 4 * v if config.b_major == "k" else spot + v * (config.block_n // 4 * CHUNK)
         store_parts(least, four, to, parts, config)
 
 
