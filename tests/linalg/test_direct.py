@@ -35,7 +35,7 @@ SMALL = DirectConfig(block_m=64, block_n=64)
 # For shallow products, with each length of a chain. To compile a tile of 128 × 128 takes more than
 # twice as long.
 SHALLOW = (
-    DirectConfig(block_m=64, block_n=32, min_blocks=3, products=4, chain=8),
+    DirectConfig(block_m=64, block_n=32, min_blocks=2, products=4, chain=8),
     DirectConfig(block_m=128, block_n=64, products=4, chain=16),
 )
 SLICES = direct.SLICES
@@ -145,13 +145,14 @@ def test_every_layout(tile: DirectConfig, transposed: tuple[bool, bool], swapped
 def test_the_next_kernel_starts_late_where_blocks_share_a_multiprocessor(
     tile: DirectConfig, shared: bool
 ) -> None:
-    """After the last wgmma, else before the kernel waits for the previous one."""
+    """After the last part of B is stored, else before the kernel waits for the previous one."""
     ptx = artifact(("multiply", tile, (tile.threads, 1, 1), SM90)).ptx
     [starts] = positions(ptx, "griddepcontrol.launch_dependents")
-    [waits] = positions(ptx, "griddepcontrol.wait")
+    waits = positions(ptx, "griddepcontrol.wait")
     products = positions(ptx, "wgmma.mma_async")
-    assert waits < products[0]
-    assert starts > products[-1] if shared else starts < waits
+    assert len(waits) == 2 and waits[1] < products[0]
+    [stored] = positions(ptx, "fence.proxy.async")
+    assert stored < starts < products[0] if shared else starts < waits[0]
 
 
 def positions(text: str, word: str) -> list[int]:

@@ -12,7 +12,8 @@
 | `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
 | `repair.py`     | rows and columns with infinities and NaNs, in float32                     |
 | `direct.py`     | a product without packing: operands are split into TF32 parts on the fly  |
-|                 | (`splitting.py`, `tf32.py`, `rescue.py`, `direct_config.py`)              |
+|                 | (`ahead.py`, `splitting.py`, `items.py`, `storing.py`, `rescue.py`,       |
+|                 | `tf32.py`, `direct_config.py`)                                            |
 | `fma.py`        | a product of float32 multiply-adds, of any alignment (`fma_config.py`)    |
 | `shares.py`     | C from the sums of a cluster's blocks                                     |
 | `add_slices.py` | C from products over slices of k                                          |

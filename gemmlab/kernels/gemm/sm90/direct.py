@@ -7,26 +7,26 @@ range of float32, so no scales are needed, and no pass over whole rows to find t
 form A·B ≈ high·low + low·high + high·high, in chains of 32 values of k as in `mainloop`. If k is
 small, low·low is added, and chains are shorter (`LEAST_K`).
 
-Each warpgroup computes 64 rows of the tile. For each *chunk* c, 32 values of k, it takes these
-steps:
+One or two warpgroups multiply, 64 rows of the tile each; another one copies and splits B (`ahead`).
+For each *chunk* c, 32 values of k, a multiplying warpgroup takes these steps:
 
-| step                                              | meanwhile, with two warpgroups       |
-|---------------------------------------------------|--------------------------------------|
-| wait for its turn; start wgmma of chunk c; pass   | the other one's steps below          |
-| the turn                                          |                                      |
-| store the sums of the previous tile, if c is the  | the other one's wgmma keep the       |
-| first chunk of a tile                             | tensor cores busy                    |
-| split its share of B of chunk c + 2               |                                      |
-| add the chain of chunk c to the sums, in float32  |                                      |
-| split A of chunk c + 1                            |                                      |
-| start to copy chunk c + 1 + stages                |                                      |
+| step                                             | meanwhile                               |
+|--------------------------------------------------|-----------------------------------------|
+| wait for B's parts of chunk c, and for its turn  | the other one's wgmma run               |
+| start wgmma of chunk c; pass the turn            |                                         |
+| store the sums of the previous tile, if c is the | its own wgmma run                       |
+| first chunk of a tile                            |                                         |
+| start to copy A of chunk c + stages; load A of   | its own wgmma run                       |
+| chunk c + 1                                      |                                         |
+| wait for wgmma; release the buffer of B's parts  |                                         |
+| add the chain of chunk c to the sums, in float32 | the other one's wgmma run               |
+| split A of chunk c + 1                           | the other one's wgmma run               |
 
 wgmma takes A's parts from registers, which halves the traffic of shared memory. All warps need B's
-parts: they go to shared memory, K-major, in a ring of buffers, two chunks ahead. So turns are the
-only barriers: when a warpgroup has its turn, the other has stored the parts of this chunk. All
-other data stay within a warp, which copies the elements that it splits. In tiles of 64 × 64, staged
-elements are loaded before wgmma start (`loads_early`). A fence orders the stores of parts before
-wgmma, which reads through the async proxy.
+parts: they go to shared memory, K-major, in a ring of buffers. An mbarrier says when a buffer is
+full, another when wgmma have read it. All other data stay within a warp, which copies the elements
+that it splits. A fence orders the stores of parts before wgmma, which reads through the async
+proxy.
 
 A block computes one tile after the other (`items`). The last chunks of a tile and the first ones of
 the next follow each other like any others, and sums are stored while wgmma of the next tile run.
@@ -45,50 +45,40 @@ is not stored: after all others, the block computes it again in float32.
 Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
 
-from functools import partial
+import operator
 
 import cutlass
-from cutlass import Boolean, Float32, Int32, Int64, TFloat32, Uint8, Uint32, cute
+from cutlass import Float32, Int32, Int64, TFloat32, Uint8, Uint32, cute
 from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import tf32
-from gemmlab.kernels.gemm.sm90.ahead import (
-    Work,
-    load_early,
-    prepare_next,
-    split_chunk_of_b,
-    tile_of_b,
-    wrapped,
-)
+from gemmlab.kernels.gemm.sm90.ahead import produce, wait_for_copies, wrapped
 from gemmlab.kernels.gemm.sm90.config import WARPGROUP
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS, STEP, DirectConfig
 from gemmlab.kernels.gemm.sm90.items import (
     Items,
     Operand,
     Result,
+    Ring,
+    Work,
     copy_next,
     cursor_of,
-    side_of,
-    target_of,
 )
-from gemmlab.kernels.gemm.sm90.pack import magnitude
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.rescue import compute_tile, condemn, condemn_if_small
+from gemmlab.kernels.gemm.sm90.rescue import condemn_if_small
 from gemmlab.kernels.gemm.sm90.scheduling import pass_turn, wait_for_turn
-from gemmlab.kernels.gemm.sm90.shares import store_sums, store_together
 from gemmlab.kernels.gemm.sm90.splitting import (
     PARTS,
-    ROWS,
+    WARPS,
     kept_pointer,
-    load_b,
+    load_a,
     parts_of,
     share_of_a,
-    share_of_b,
-    source_of_b,
-    spot_of_b,
+    split_a,
     spots_of_a,
 )
+from gemmlab.kernels.gemm.sm90.storing import store_if_sound, store_last
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -101,7 +91,6 @@ POINTERS = {
 STEPS = CHUNK // STEP  # wgmma per chunk and product
 # Products of parts, small ones first. A configuration uses the last `products` of them.
 PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
-INFINITY = 0x7F800000  # float32 bits
 
 
 @cute.jit
@@ -110,124 +99,154 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
     return cute.make_tiled_mma(atom, (config.groups, 1, 1))
 
 
-def order_of(config: DirectConfig) -> list:
-    """The wgmma of a chunk in order: chain, parts of A and B, step, whether it continues a sum.
-
-    All wgmma of a chain precede those of the next.
-    """
+def wgmma_of(config: DirectConfig) -> list:
+    """The wgmma of each chain of a chunk in order: parts of A and B, step, whether it continues."""
     steps = STEPS // config.chains
     return [
-        (i, *parts, i * steps + step, (x, step) > (0, 0))
-        for i in range(config.chains)
-        for x, parts in enumerate(PRODUCTS[-config.products :])
-        for step in range(steps)
+        [
+            (*parts, chain * steps + step, (x, step) > (0, 0))
+            for x, parts in enumerate(PRODUCTS[-config.products :])
+            for step in range(steps)
+        ]
+        for chain in range(config.chains)
     ]
 
 
 @cute.jit
-def is_sound(sums: cute.Tensor, work: Work, ordinal: Int32) -> Boolean:
-    """Whether the warp's sums of an item are valid; condemns them if they are not finite."""
-    flags, warp = work.flags, work.warp
-    sizes = [cute.math.absf(sums[i]) for i in range(cute.size(sums))]
-    most = simt.pairwise(sizes, partial(cute.arch.fmax, nan=True))
-    if magnitude(most) >= INFINITY:
-        condemn(flags, ordinal, warp)
+def prepare_a(
+    fragments: list, elements: list, work: Work, ordinal: Int32, config: cutlass.Constexpr
+) -> None:
+    """Split the thread's elements of A of an item's chunk."""
+    least = cute.make_rmem_tensor(1, Uint32)
+    least.fill(0xFFFFFFFF)
+    split_a(least, fragments, elements)
+    condemn_if_small(work.flags, least, ordinal, config)
     cute.arch.sync_warp()
-    return flags[ordinal, warp] == 0
 
 
 @cute.jit
-def store_item(
-    sums: cute.Tensor, work: Work, ordinal: Int32, result: Result, config: cutlass.Constexpr
+def start_pair(
+    chains: tuple,
+    fragments: list,
+    rB: cute.Tensor,
+    at: tuple,
+    config: cutlass.Constexpr,
 ) -> None:
-    """Store this thread's sums of an item."""
-    items = work.items
-    corner, mC, mD = target_of(items, items.first + ordinal * items.step, result)
-    row = work.warp * ROWS + work.lane // 4
-    corner = corner[0] + row, corner[1] + work.lane % 4 * 4
-    store_sums(sums, corner, mC, mD, result.factors, config)
+    """Start the wgmma of two chains, or of the only one. at: the number of the pair, the buffer."""
+    pair, buffer = at
+    mma = tiled_mma(config)
+    warpgroup.fence()
+    for i in cutlass.range_constexpr(min(2, config.chains)):
+        for one in wgmma_of(config)[2 * pair + i]:
+            part_a, part_b, kk, continues = one
+            mma.set(warpgroup.Field.ACCUMULATE, continues)
+            rA = fragments[part_a][None, None, kk]
+            part = rB[None, None, kk, buffer * PARTS + part_b]
+            cute.gemm(mma, chains[i], rA, part, chains[i])
+    warpgroup.commit_group()
 
 
 @cute.jit
-def store_if_sound(
-    sums: cute.Tensor, work: Work, ordinal: Int32, result: Result, config: cutlass.Constexpr
-) -> None:
-    if is_sound(sums, work, ordinal):
-        store_item(sums, work, ordinal, result, config)
+def release(ring: Ring, buffer: Int32, lane: Int32) -> None:
+    """Signal that the warp's wgmma have read the buffer."""
+    if lane == 0:
+        cute.arch.mbarrier_arrive(ring.empty + buffer)
 
 
 @cute.jit
-def multiply_items(
+def consume(
     sums: cute.Tensor, mma: cute.TiledMma, work: Work, result: Result, config: cutlass.Constexpr
 ) -> Int32:
     """Compute all items of the block; return their number.
 
     All but the last are stored, except what is condemned. `sums` are those of the last one.
     """
-    items, group = work.items, work.warp // 4
+    items, ring, group = work.items, work.ring, work.warp // WARPS
     own = mma.get_slice(group * WARPGROUP)
-    rB = mma.make_fragment_B(own.partition_B(parts_of(work.parts, config)))
-    chains = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(config.chains)]
-    shape, order = ((1, 2, 2), 1, STEPS), order_of(config)
+    rB = mma.make_fragment_B(own.partition_B(parts_of(ring.parts, config)))
+    # Chains are added in pairs: each first one has registers of its own until all are added.
+    pairs = max(1, config.chains // 2)
+    held = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(pairs)]
+    second = cute.make_rmem_tensor(sums.layout, Float32) if config.chains > 1 else None
+    shape = ((1, 2, 2), 1, STEPS)
     fragments = [cute.make_rmem_tensor(shape, TFloat32) for _ in range(PARTS)]
-    for registers in (sums, *chains):
-        registers.fill(0.0)
+    for registers in (sums, *held, second):
+        if cutlass.const_expr(registers is not None):
+            registers.fill(0.0)
     each = items.chunks[1] - items.chunks[0]
     count = cute.ceil_div(items.end - items.first, items.step)
     total = count * each
-    cursor = cursor_of(items, work.shares, config)
-    if cutlass.const_expr(not config.shares_multiprocessor):
-        let_next_start()
+    shares, size = (work.share,), config.block_m * CHUNK
+    cursor = cursor_of(items, shares, config)
     wait_for_previous()
     for i in cutlass.range(config.stages, unroll=1):
-        copy_next(cursor, items, work.shares, work.staged + i * config.stage_words, config)
-    cute.arch.cp_async_wait_group(config.stages - 1)
-    cute.arch.sync_warp()
-    begin, rest = (Int32(0), Int32(0), each), (sums, chains, fragments, work, cursor)
-    least = cute.make_rmem_tensor(1, Uint32)
-    least.fill(0xFFFFFFFF)
+        copy_next(cursor, items, shares, work.staged + i * size, config)
+    wait_for_copies(config)
     if total > 0:
-        elements = load_b(tile_of_b(work, Int32(0), config), work.source, config)
-        split_chunk_of_b(work, least, elements, Int32(0), Int32(0), config)
-        condemn_if_small(work.flags, least, begin, config)
-    before = Int32(config.stages - 1), Int32(config.buffers - 1)
-    elements = load_early(work, before[0], config)
-    prepare_next(*rest, elements, total, begin, before, True, config)
+        elements = load_a(config.a_major, work.staged, work.spots)
+        prepare_a(fragments, elements, work, Int32(0), config)
     if group == 1:
         pass_turn(group, config.groups)
-    stage, buffer, left = Int32(0), Int32(0), total
+    stage, buffer, phase, left = Int32(0), Int32(0), Int32(0), total
     for ordinal in cutlass.range(cutlass.min(count, total), unroll=1):
         # Its first chunk begins the sums; then come the others.
         for others in cutlass.range_constexpr(2):
             for chunk in cutlass.range(others, each if others else 1, unroll=1):
-                elements = load_early(work, stage, config)
-                if cutlass.const_expr(config.groups > 1):
-                    wait_for_turn(group)
-                else:
-                    cute.arch.sync_threads()
-                warpgroup.fence()
-                for i in cutlass.range_constexpr(len(order)):
-                    x, part_a, part_b, kk, goes_on = order[i]
-                    mma.set(warpgroup.Field.ACCUMULATE, goes_on)
-                    rA = fragments[part_a][None, None, kk]
-                    part = rB[None, None, kk, buffer * PARTS + part_b]
-                    cute.gemm(mma, chains[x], rA, part, chains[x])
-                warpgroup.commit_group()
-                if cutlass.const_expr(config.groups > 1):
-                    pass_turn(group, config.groups)
-                if ordinal > 0 and cutlass.const_expr(not others):
-                    store_if_sound(sums, work, ordinal - 1, result, config)
-                left -= 1
-                following = ordinal, chunk + 1, each
-                prepare_next(*rest, elements, left, following, (stage, buffer), not others, config)
-                stage = wrapped(stage + 1, config.stages)
+                cute.arch.mbarrier_wait(ring.full + buffer, phase)
+                for pair in cutlass.range_constexpr(pairs):
+                    if cutlass.const_expr(config.groups > 1):
+                        wait_for_turn(group)
+                    start_pair((held[pair], second), fragments, rB, (pair, buffer), config)
+                    if cutlass.const_expr(config.groups > 1):
+                        pass_turn(group, config.groups)
+                    if cutlass.const_expr(pair == 0):
+                        if ordinal > 0 and cutlass.const_expr(not others):
+                            store_if_sound(sums, work, ordinal - 1, result, config)
+                        copy_next(cursor, items, shares, work.staged + stage * size, config)
+                        stage = wrapped(stage + 1, config.stages)
+                    if cutlass.const_expr(pair == pairs - 1):
+                        wait_for_copies(config)
+                        tile = work.staged + stage * size
+                        elements = load_a(config.a_major, tile, work.spots)
+                    warpgroup.wait_group(0)
+                    if cutlass.const_expr(pair == pairs - 1):
+                        release(ring, buffer, work.lane)
+                    if cutlass.const_expr(config.chains > 1):
+                        held[pair].store(held[pair].load() + second.load())
                 buffer = wrapped(buffer + 1, config.buffers)
+                if buffer == 0:
+                    phase ^= 1
+                added = simt.pairwise([chain.load() for chain in held], operator.add)
+                sums.store(sums.load() + added if others else added)
+                left -= 1
+                if left > 0:
+                    prepare_a(fragments, elements, work, ordinal + (chunk + 1) // each, config)
     if group == 0 and cutlass.const_expr(config.groups > 1):
         wait_for_turn(group)  # completes the phase that the other warpgroup's last pass began
     cute.arch.cp_async_wait_group(0)
-    if cutlass.const_expr(config.shares_multiprocessor):
-        let_next_start()
     return count
+
+
+@cute.jit
+def set_up(config: cutlass.Constexpr) -> tuple:
+    """Allocate shared memory: the ring of parts, the staged tiles of A, and the flags."""
+    thread, _, _ = cute.arch.thread_idx()
+    smem = kept_pointer(cute.arch.get_dyn_smem(TFloat32, 1024))
+    staged = cute.recast_ptr(smem, dtype=Float32) + config.part_bytes // 4
+    full = cute.arch.alloc_smem(Int64, config.buffers, 8)
+    empty = cute.arch.alloc_smem(Int64, config.buffers, 8)
+    shape = cute.make_layout((MOST_ITEMS + 1, config.warps), stride=(config.warps, 1))
+    flags = cute.make_tensor(cute.arch.alloc_smem(Uint8, cute.size(shape), 16), shape)
+    for i in cutlass.range(thread, cute.size(shape), config.threads, unroll=1):
+        flags[i // config.warps, i % config.warps] = Uint8(0)
+    if thread == 0:
+        for i in cutlass.range_constexpr(config.buffers):
+            cute.arch.mbarrier_init(full + i, min(config.jobs, WARPS))
+            cute.arch.mbarrier_init(empty + i, config.warps)
+        cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    of_a = staged + config.stages * config.block_n * CHUNK
+    return Ring(smem, staged, full, empty), of_a, flags
 
 
 @cute.jit
@@ -243,55 +262,43 @@ def multiply(
 
     division: blocks of a cluster that share k, slices of k, and items.
     """
-    BM, BN = config.block_m, config.block_n
     splits, slices, items = division
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
-    smem = kept_pointer(cute.arch.get_dyn_smem(TFloat32, 1024))
-    floats = cute.recast_ptr(smem, dtype=Float32)
-    shape = cute.make_layout((MOST_ITEMS + 1, config.warps), stride=(config.warps, 1))
-    flags = cute.make_tensor(cute.arch.alloc_smem(Uint8, cute.size(shape), 16), shape)
-    for i in cutlass.range(thread, cute.size(shape), config.threads, unroll=1):
-        flags[i // config.warps, i % config.warps] = Uint8(0)
-    cute.arch.sync_threads()
+    ring, staged, flags = set_up(config)
     first, rank, step = bx // splits, bx % splits, blocks // splits
-    tiles = cute.ceil_div(result.shape[0], BM), cute.ceil_div(result.shape[1], BN)
+    tiles = (
+        cute.ceil_div(result.shape[0], config.block_m),
+        cute.ceil_div(result.shape[1], config.block_n),
+    )
     piece = first // (tiles[0] * tiles[1]) % slices  # a block has one item if there are slices
     chunks = cute.ceil_div(k, CHUNK)
     each = cute.ceil_div(chunks, splits * slices)
     begin = cutlass.min((piece * splits + rank) * each, chunks)
     end = cutlass.min(begin + each, chunks)
     own = Items(operands, tiles, slices, first, step, items, (begin, end), k)
-    shares = (
-        share_of_a(operands[0].ld, warp, lane, config),
-        share_of_b(operands[1].ld, warp, lane, config),
-    )
-    spots, staged = spots_of_a(config.a_major, warp, lane), floats + config.part_bytes // 4
-    of_b = source_of_b(warp, lane, config), spot_of_b(warp, lane, config)
-    work = Work(own, shares, spots, *of_b, smem, staged, flags, warp, lane)
-    mma = tiled_mma(config)
-    sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
-    count = multiply_items(sums, mma, work, result, config)
-    last = count - 1
-    is_sound(sums, work, last)
-    cute.arch.sync_threads()
-    coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
-    ends = begin * CHUNK, cutlass.min(end * CHUNK, k)
-    rounds = count if flags[MOST_ITEMS, 0] != 0 else 1
-    for i in cutlass.range(rounds, unroll=1):
-        condemned = Uint8(0)
-        for other in cutlass.range(config.warps, unroll=1):
-            condemned = condemned | flags[last - i, other]
-        if condemned != 0:
-            item = first + (last - i) * step
-            sides = side_of(own, item, 0), side_of(own, item, 1)
-            compute_tile(sums, coords, floats, sides, ends, config)
-        if splits == 1 and (i == 0 or flags[last - i, warp] != 0):
-            store_item(sums, work, last - i, result, config)
-    if splits > 1:
-        corner, mC, mD = target_of(own, first, result)
-        store_together(sums, floats, corner, mC, mD, (rank, splits), result.factors, config)
+    if cutlass.const_expr(not config.shares_multiprocessor):
+        let_next_start()
+    if warp >= config.warps:
+        cute.arch.setmaxregister_decrease(config.registers[0])
+        produce(own, ring, flags, warp - config.warps, lane, config)
+        if cutlass.const_expr(config.shares_multiprocessor):
+            let_next_start()
+        if splits > 1:  # as `store_together`
+            for _ in cutlass.range_constexpr(2):
+                cute.arch.cluster_arrive()
+                cute.arch.cluster_wait()
+    else:
+        cute.arch.setmaxregister_increase(config.registers[1])
+        share = share_of_a(operands[0].ld, warp, lane, config)
+        spots = spots_of_a(config.a_major, warp, lane)
+        work = Work(own, share, spots, staged, ring, flags, warp, lane)
+        mma = tiled_mma(config)
+        shape = mma.partition_shape_C((config.block_m, config.block_n))
+        sums = cute.make_rmem_tensor(shape, Float32)
+        count = consume(sums, mma, work, result, config)
+        store_last(sums, mma, work, result, count, splits, k, config)
 
 
 @cute.kernel

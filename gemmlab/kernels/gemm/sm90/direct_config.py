@@ -13,18 +13,21 @@ MOST_ITEMS = 63  # tiles that a block computes one after the other
 # Products of parts, and k that a chain of sums covers -> the least k at which the accuracy contract
 # holds (`gemmlab docs fp16x3`).
 LEAST_K = {(3, 32): 192, (4, 16): 64, (4, 8): 32}
+# Warpgroups that multiply, and blocks per multiprocessor -> see `DirectConfig.registers`.
+REGISTERS = {(2, 1): (72, 216), (1, 1): (96, 160), (1, 2): (96, 160), (1, 3): (56, 104)}
+SEVERAL_CHAINS = (80, 176)  # with one warpgroup that multiplies
 
 
 @dataclass(frozen=True)
 class DirectConfig:
-    """The tile of C that a block of `direct` computes: 64 rows per warpgroup."""
+    """The tile of C that a block of `direct` computes: 64 rows per warpgroup that multiplies."""
 
     a_major: str = "k"
     b_major: str = "mn"
     block_m: int = 64
     block_n: int = 64
     stages: int = 3  # chunks of k that are copied ahead
-    min_blocks: int = 1  # per multiprocessor; limits registers
+    min_blocks: int = 1  # per multiprocessor
     products: int = 3  # of parts
     chain: int = CHUNK  # of k, which tensor cores add up
 
@@ -34,8 +37,9 @@ class DirectConfig:
         require(self.block_m in (MMA_M, 2 * MMA_M), f"block_m = {self.block_m}")
         rule = f"block_n = {self.block_n}, must be 32, 64 or 128"
         require(self.block_n in (32, 64, 128), rule)
-        rule = f"{self.jobs} pieces of B for {self.warps} warps"
-        require(self.jobs in (self.warps, self.warps // 2), rule)
+        rule = f"min_blocks = {self.min_blocks}, chain = {self.chain}, block_m = {self.block_m}"
+        several = self.min_blocks > 2 and self.chains > 1  # whose sums take too many registers
+        require((self.groups, self.min_blocks) in REGISTERS and not several, rule)
         rule = f"{self.products} products in chains of {self.chain}, must be one of"
         require((self.products, self.chain) in LEAST_K, f"{rule} {sorted(LEAST_K)}")
         require(self.stages > 1, f"stages = {self.stages}, must be at least 2")
@@ -44,16 +48,33 @@ class DirectConfig:
 
     @property
     def groups(self) -> int:
-        """Warpgroups."""
+        """Warpgroups that multiply."""
         return self.block_m // MMA_M
 
     @property
-    def threads(self) -> int:
+    def consumers(self) -> int:
+        """Their threads."""
         return WARPGROUP * self.groups
 
     @property
+    def threads(self) -> int:
+        """Also of the warpgroup that splits B."""
+        return self.consumers + WARPGROUP
+
+    @property
     def warps(self) -> int:
-        return self.threads // 32
+        """That multiply."""
+        return self.consumers // 32
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Per thread that splits B, and per thread that multiplies. setmaxnreg moves them.
+
+        All warpgroups of a multiprocessor have 504 to 512 for each of 128 threads.
+        """
+        if self.groups == 1 and self.chains > 1:
+            return SEVERAL_CHAINS
+        return REGISTERS[self.groups, self.min_blocks]
 
     @property
     def transposes_k(self) -> bool:
@@ -66,13 +87,8 @@ class DirectConfig:
 
     @property
     def jobs(self) -> int:
-        """Pieces of a chunk of B: one for each warp, or for every second one."""
+        """Pieces of a chunk of B, each for one warp."""
         return self.block_n // 16
-
-    @property
-    def loads_early(self) -> bool:
-        """Whether staged elements are loaded before wgmma start. Larger tiles gain nothing."""
-        return self.groups == 1 and self.jobs == self.warps
 
     @property
     def shares_multiprocessor(self) -> bool:
@@ -90,18 +106,14 @@ class DirectConfig:
 
     @property
     def buffers(self) -> int:
-        """Buffers for parts of B, which are split two chunks ahead. The stages follow them."""
-        return 2 + self.groups
+        """Buffers for parts of B. The stages follow them, those of B first."""
+        return 3
 
     @property
     def part_bytes(self) -> int:
         return self.buffers * 2 * 4 * CHUNK * self.block_n
 
     @property
-    def stage_words(self) -> int:
-        return CHUNK * (self.block_m + self.block_n)
-
-    @property
     def smem_bytes(self) -> int:
         """At the end, sums take its place and need less."""
-        return self.part_bytes + 4 * self.stages * self.stage_words
+        return self.part_bytes + 4 * self.stages * CHUNK * (self.block_m + self.block_n)

@@ -56,6 +56,7 @@ def kernel(
     config: cutlass.Constexpr,
 ):
     pdl_wait()
+    thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     statuses, arrays, one = (status_a, status_b), (a, b, c), Int64(1)
@@ -78,7 +79,7 @@ def kernel(
                 c_strides, factors = ((row_c, 1), (row_d, column_d)), (alpha, beta)
                 result = Result((c, d), (m, n), c_strides, (batch_c, batch_d), Int64(0), factors)
                 multiply(operands, result, k, (1, 1, items), cutlass.min(blocks, items), config)
-        else:
+        elif thread < repair.THREADS:
             if not_finite > 0:
                 repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
             if doubted > 0:

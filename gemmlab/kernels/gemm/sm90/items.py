@@ -2,7 +2,7 @@
 
 An *item* is a tile of C and a slice of k. A block computes the items `first`, `first + step`, …
 While it multiplies the last chunks of one item, it copies and splits the first ones of the next: a
-cursor says how far its copies have come.
+cursor says how far a warp's copies have come.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from gemmlab.kernels.gemm.sm90.splitting import (
     spot_of_copy,
 )
 
-EDGE, INSIDE, FOURS = 0, 1, 2  # how a thread copies its elements of a chunk
+# How a thread copies its elements of a chunk: one or four at a time, and whether some are outside.
+EDGE, INSIDE, FOURS_AT_EDGE, FOURS = range(4)
 
 
 class Operand(NamedTuple):
@@ -61,13 +62,35 @@ class Items(NamedTuple):
     k: Int32
 
 
+class Ring(NamedTuple):
+    """Buffers for parts of B, and what they are made of."""
+
+    parts: cute.Pointer  # (buffers × PARTS, block_n, CHUNK)
+    staged: cute.Pointer  # (stages) tiles of B
+    full: cute.Pointer  # (buffers) barriers: parts are stored
+    empty: cute.Pointer  # (buffers) barriers: wgmma have read them
+
+
+class Work(NamedTuple):
+    """What a thread that multiplies works with."""
+
+    items: Items
+    share: Share  # how it copies A
+    spots: tuple  # where its elements of A begin in the staged tile
+    staged: cute.Pointer  # (stages) tiles of A
+    ring: Ring
+    flags: cute.Tensor  # (MOST_ITEMS + 1, warps): see `condemn`
+    warp: Int32
+    lane: Int32
+
+
 class Cursor(NamedTuple):
     """How far a thread has come with its copies."""
 
     at: cute.Tensor  # (3) item, chunk, and the chunk at which to `aim` again
-    modes: cute.Tensor  # (2) how elements of A and B are copied
-    last: cute.Tensor  # (2) of A and B, the last vector, from the warp's first one on
-    addresses: cute.Tensor  # (2) of the thread's first elements
+    modes: cute.Tensor  # (shares) how elements are copied
+    last: cute.Tensor  # (shares) the last vector, from the warp's first one on
+    addresses: cute.Tensor  # (shares) of the thread's first elements
 
 
 @cute.jit
@@ -111,18 +134,26 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
         at[2] = items.chunks[1]
         if whole:
             at[2] = cutlass.min(items.k // CHUNK, items.chunks[1])
-        for i in cutlass.range_constexpr(2):
-            own, side = shares[i], side_of(items, at[0], i)
-            matrix, k_major = side.matrix, is_k_major(i, config)
+        for i in cutlass.range_constexpr(len(shares)):
+            own = shares[i]
+            side, k_major = side_of(items, at[0], own.which), is_k_major(own.which, config)
+            matrix = side.matrix
             vectors = matrix.shape[0 if k_major else 1]
             vector, k = side.origin + own.first[0], at[1] * CHUNK + own.first[1]
             last[i] = vectors - 1 - vector
             modes[i] = Int32(EDGE)
             line, element = own.line, own.element
-            if whole and last[i] + 1 >= own.vectors:
-                modes[i] = Int32(INSIDE)
-                if simt.allows_quads(matrix.iterator, matrix.stride[0]):
-                    modes[i] = Int32(FOURS)
+            inside = last[i] + 1 >= own.vectors
+            if whole:
+                quads = simt.allows_quads(matrix.iterator, matrix.stride[0])
+                if cutlass.const_expr(not k_major):
+                    quads = quads and (inside or vectors % 4 == 0)
+                if inside:
+                    modes[i] = Int32(INSIDE)
+                if quads:
+                    modes[i] = Int32(FOURS_AT_EDGE)
+                    if inside:
+                        modes[i] = Int32(FOURS)
                     line, element = own.along, own.depth
                     if cutlass.const_expr(not k_major):
                         line, element = element, line
@@ -139,8 +170,9 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
 @cute.jit
 def cursor_of(items: Items, shares: tuple, config: cutlass.Constexpr) -> Cursor:
     """A cursor at the block's first item, or at the end if there are no chunks."""
-    at, modes, last = (cute.make_rmem_tensor(size, Int32) for size in (3, 2, 2))
-    cursor = Cursor(at, modes, last, cute.make_rmem_tensor(2, Int64))
+    sizes = 3, len(shares), len(shares)
+    at, modes, last = (cute.make_rmem_tensor(size, Int32) for size in sizes)
+    cursor = Cursor(at, modes, last, cute.make_rmem_tensor(len(shares), Int64))
     for numbers in cursor:
         numbers.fill(0)
     at[0] = items.first if items.chunks[0] < items.chunks[1] else items.end
@@ -155,27 +187,26 @@ def copy_next(
 ) -> None:
     """Start a thread's copies of the next chunk, if there is one, as a group.
 
-    stage: the tile of A, then of B. Elements beyond the end of k become zeros. Vectors beyond the
+    stage: the tile of A or of B. Elements beyond the end of k become zeros. Vectors beyond the
     last one become zeros, or copies of it: they hold infinite, NaN or small elements only if it
     does.
     """
     at, modes, last, addresses = cursor
     if at[0] < items.end:
-        for i in cutlass.range_constexpr(2):
-            own, target = shares[i], stage + i * config.block_m * CHUNK
+        for i in cutlass.range_constexpr(len(shares)):
+            own = shares[i]
             if own.active:
                 if modes[i] == FOURS:
-                    start = target + own.target
-                    for j in cutlass.range_constexpr(4):
-                        source, spot = addresses[i] + j * own.step, start + j * own.target_step
-                        copy(source, spot, 4, True, goes_around_l1(i, config))
+                    copy_fours(own, addresses[i], stage, None, config)
+                elif modes[i] == FOURS_AT_EDGE:
+                    copy_fours(own, addresses[i], stage, last[i], config)
                 else:
-                    starts = [target + spot for spot in own.spots]
+                    starts = [stage + spot for spot in own.spots]
                     if modes[i] == INSIDE:
-                        copy_singly(own, addresses[i], starts, None, i, config)
+                        copy_singly(own, addresses[i], starts, None, config)
                     else:
                         left = items.k - at[1] * CHUNK - own.first[1]
-                        copy_singly(own, addresses[i], starts, (last[i], left), i, config)
+                        copy_singly(own, addresses[i], starts, (last[i], left), config)
             addresses[i] += own.advance
         at[1] += 1
         if at[1] == at[2]:
@@ -192,12 +223,26 @@ def goes_around_l1(which: int, config: Any) -> bool:
 
 
 @cute.jit
+def copy_fours(
+    own: Share, address: Int64, stage: cute.Pointer, last: Any, config: cutlass.Constexpr
+) -> None:
+    """Start to copy four times four elements. last: at an edge, the last vector, as in a cursor."""
+    around_l1 = goes_around_l1(own.which, config)
+    for j in cutlass.range_constexpr(4):
+        valid = True
+        if cutlass.const_expr(last is not None):
+            k_major = is_k_major(own.which, config)
+            valid = own.along + (j * own.lines if k_major else 0) <= last
+        target = stage + own.target + j * own.target_step
+        copy(address + j * own.step, target, 4, valid, around_l1)
+
+
+@cute.jit
 def copy_singly(
     own: Share,
     address: Int64,
     starts: list,
     ends: Any,
-    which: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
     """Start to copy 16 single elements.
@@ -205,6 +250,7 @@ def copy_singly(
     starts: in the staged tile. ends: at an edge, the last vector, and how much is left of k, both
     from the warp's first one on.
     """
+    which = own.which
     k_major, lanes = is_k_major(which, config), lanes_per_line(which, config)
     elements = [own.element + half * lanes for half in range(2)]
     for i in cutlass.range_constexpr(8):

@@ -38,9 +38,15 @@ POINTERS = {
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
 WARPS = THREADS // 32
+BARRIER = 4  # of these threads; `finish` has more
 SUMS = 8  # of products of two elements, per lane
 WORDS = 8  # of `doubts`, which a thread loads before it tests the first
 EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
+
+
+def synchronize() -> None:
+    """A barrier of the THREADS that repair."""
+    cute.arch.barrier(barrier_id=BARRIER, number_of_threads=THREADS)
 
 
 @cute.jit
@@ -79,12 +85,12 @@ def add_products(
             sA[i, kk] = simt.load_or_zero(mA, row0 + i, k0 + kk)
             kk, j = (thread + e) // REPAIR_TILE, (thread + e) % REPAIR_TILE
             sB[kk, j] = simt.load_or_zero(mB, k0 + kk, col0 + j)
-        cute.arch.sync_threads()
+        synchronize()
         for kk in cutlass.range(DEPTH, unroll=4):
             for i in cutlass.range_constexpr(EACH):
                 for j in cutlass.range_constexpr(EACH):
                     rC[i, j] += sA[ty + 16 * i, kk] * sB[kk, tx + 16 * j]
-        cute.arch.sync_threads()
+        synchronize()
     m, n = mC.shape
     for i in cutlass.range_constexpr(EACH):
         for j in cutlass.range_constexpr(EACH):
@@ -111,13 +117,13 @@ def add_not_finite(
     for tile in cutlass.range(bx, columns * rows * batch, blocks):
         item, tile_in_item = tile // (columns * rows), tile % (columns * rows)
         row0, col0 = tile_in_item // columns * REPAIR_TILE, tile_in_item % columns * REPAIR_TILE
-        cute.arch.sync_threads()
+        synchronize()
         if thread < REPAIR_TILE:
             sM[0, thread] = mark(risks[0], item * Int32(batch_a != 0), m, row0 + thread)
         elif thread < 2 * REPAIR_TILE:
             at = thread - REPAIR_TILE
             sM[1, at] = mark(risks[1], item * Int32(batch_b != 0), n, col0 + at)
-        cute.arch.sync_threads()
+        synchronize()
         marks = Int32(0)
         for i in cutlass.range(REPAIR_TILE):
             marks += sM[0, i] + sM[1, i]
@@ -204,7 +210,7 @@ def add_doubtful(
             holders = cute.arch.vote_ballot_sync(any_bit != 0)
             if thread % 32 == 0:
                 sH[thread // 32] = Uint32(holders)  # lanes with a bit
-            cute.arch.sync_threads()
+            synchronize()
             count = Int32(0)
             for warp in cutlass.range(WARPS, unroll=1):
                 lanes = Uint32(sH[warp])
@@ -231,7 +237,7 @@ def add_doubtful(
                                 if count % WARPS == thread // 32:
                                     add_element(mA, mB, mC, place, ends, alpha)
                                 count += 1
-            cute.arch.sync_threads()  # before the next words
+            synchronize()  # before the next words
 
 
 @cute.jit

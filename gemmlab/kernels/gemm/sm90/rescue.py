@@ -5,6 +5,7 @@ from cutlass import Float32, Int32, Uint8, Uint32, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS
+from gemmlab.kernels.gemm.sm90.scheduling import synchronize_consumers
 from gemmlab.kernels.gemm.sm90.splitting import LEAST, Side, vector_of
 
 DEPTH = 16  # of the tiles of the float32 path
@@ -20,19 +21,12 @@ def condemn(flags: cute.Tensor, ordinal: Int32, warp: Int32) -> None:
 
 @cute.jit
 def condemn_if_small(
-    flags: cute.Tensor, least: cute.Tensor, at: tuple, config: cutlass.Constexpr
+    flags: cute.Tensor, least: cute.Tensor, ordinal: Int32, config: cutlass.Constexpr
 ) -> None:
-    """Condemn the items of two consecutive chunks if an element of either is too small.
-
-    at: the number of an item, the first of the two chunks, counted from that item's first, and an
-    item's chunks.
-    """
-    ordinal, chunk, each = at
+    """Condemn an item if an element of it is too small."""
     if least[0] < SMALLEST:
-        for i in cutlass.range(2, unroll=1):
-            number = cutlass.min(ordinal + (chunk + i) // cutlass.max(each, 1), MOST_ITEMS - 1)
-            for warp in cutlass.range(config.warps, unroll=1):
-                condemn(flags, number, warp)
+        for warp in cutlass.range(config.warps, unroll=1):
+            condemn(flags, ordinal, warp)
 
 
 @cute.jit
@@ -64,14 +58,14 @@ def compute_tile(
     sums.fill(0.0)
     for k0 in cutlass.range(ends[0], ends[1], DEPTH, unroll=1):
         for side, tile in ((sides[0], sA), (sides[1], sB)):
-            for i in cutlass.range(thread, side.size * DEPTH, config.threads, unroll=1):
+            for i in cutlass.range(thread, side.size * DEPTH, config.consumers, unroll=1):
                 line, kk = i % side.size, i // side.size
                 value = Float32(0)
                 if k0 + kk < ends[1]:
                     vector = vector_of(line, BN) if cutlass.const_expr(tile is sB) else line
                     value = element_of(side, vector, k0 + kk)
                 tile[line, kk] = value
-        cute.arch.sync_threads()
+        synchronize_consumers(config)
         for kk in cutlass.range(DEPTH, unroll=1):
             rA = cute.make_rmem_tensor(2, Float32)
             for r in cutlass.range_constexpr(2):
@@ -81,4 +75,4 @@ def compute_tile(
                     value = sB[coords[(e, 0, j), 0, 0][1], kk]
                     for r in cutlass.range_constexpr(2):
                         sums[(e, r, j), 0, 0] += rA[r] * value
-        cute.arch.sync_threads()
+        synchronize_consumers(config)

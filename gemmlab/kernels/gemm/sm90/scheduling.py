@@ -44,3 +44,9 @@ def pass_turn(warpgroup: Int32, consumers: cutlass.Constexpr) -> None:
     """Let the next consumer warpgroup issue its wgmma instructions."""
     following = (warpgroup + 1) % consumers
     cute.arch.barrier_arrive(barrier_id=1 + following, number_of_threads=2 * WARPGROUP)
+
+
+@cute.jit
+def synchronize_consumers(config: cutlass.Constexpr) -> None:
+    """A barrier of all threads that multiply."""
+    cute.arch.barrier(barrier_id=3, number_of_threads=config.consumers)

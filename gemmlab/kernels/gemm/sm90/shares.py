@@ -218,7 +218,7 @@ def store_share(
     thread, _, _ = cute.arch.thread_idx()
     LINES, FOURS = widths[0], widths[1] // 4
     share = LINES * FOURS // splits
-    for i in cutlass.range(thread, share, config.threads, unroll=2):
+    for i in cutlass.range(thread, share, config.consumers, unroll=2):
         line, at = (rank * share + i) // FOURS, (rank * share + i) % FOURS * 4
         place = tile + (line * pitch + at)
         total = cute.make_rmem_tensor(4, Float32)

@@ -14,11 +14,14 @@ from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.config import WARPGROUP
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
 from gemmlab.kernels.gemm.sm90.tiles import swizzled
 
 PARTS = 2
 ROWS = 16  # of A per warp
+WARPS = WARPGROUP // 32  # that split B
+FAR = WARPS * 512  # words in the staged tile from a job to the warp's next one
 # The low part of a smaller number may be subnormal, which tensor cores need not respect.
 LEAST = 127 - 101  # exponent, biased
 
@@ -40,13 +43,14 @@ class Share(NamedTuple):
     `line_of_copy`.
     """
 
+    which: int  # of operand A (0) or B
     first: tuple  # the warp's first vector in the tile, and its first k in the chunk
     vectors: int  # from the warp's first one to its last
     advance: Int64  # bytes to the next chunk
     along: Int32  # from the warp's first vector to that of the thread's first four
     depth: Int32  # from the warp's first k to that of the thread's first four
-    steps: tuple  # lines and elements to its next four
-    step: Int64  # bytes
+    lines: int  # from its first four to the next
+    step: Int64  # the same in bytes
     target: Int32  # words in the staged tile
     target_step: int
     line: Int32  # of the thread's first single element, from the warp's first line on
@@ -83,26 +87,26 @@ def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
     line, element = divmod_lane(lane, 0, config)
     if cutlass.const_expr(config.a_major == "k"):
         row, k = lane // 8, lane % 8 * 4
-        steps, advance = (4, 0), Int64(4 * CHUNK)
+        lines, advance = 4, Int64(4 * CHUNK)
         target, target_step = row * CHUNK + (k ^ (row & 1) * 16), 4 * CHUNK
         spot, flip, half = line * CHUNK + element, line * 16, 16
     else:
         row, k = lane % 4 * 4, lane // 4
-        steps, advance = (8, 0), 4 * CHUNK * ld
+        lines, advance = 8, 4 * CHUNK * ld
         target, target_step = k * ROWS + (row ^ (k & 2) * 4), 8 * ROWS
         spot, flip, half = line * ROWS + element, line // 2 * 8, 8
     first, start = warp * ROWS, warp * (ROWS * CHUNK)
     spots = start + spot + flip, start + spot + half - flip
-    own, step = (row, k), kept_distance(4 * steps[0] * ld)
-    own = (*own, steps, step, kept(start + target), target_step)
+    own, step = (row, k), kept_distance(4 * lines * ld)
+    own = (*own, lines, step, kept(start + target), target_step)
     own = (*own, line, element, 4 * ld, spots)
-    return Share((first, Int32(0)), ROWS, advance, *own, Boolean(True))
+    return Share(0, (first, Int32(0)), ROWS, advance, *own, Boolean(True))
 
 
 @cute.jit
-def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
-    """Of this warp's job, if it has one."""
-    job, active = job_of(warp, config)
+def share_of_b(ld: Int64, job: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
+    """Of a job, if there is one of that number."""
+    active = job < config.jobs
     line, element = divmod_lane(lane, 1, config)
     start, target_step = job * 512, 128
     if cutlass.const_expr(config.b_major == "k"):
@@ -110,20 +114,20 @@ def share_of_b(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
         # lane that has these 16 reads it: see `load_b`.
         q, half, other = lane % 4, lane // 4 % 2, lane // 8
         along, depth = other % 2 * 16 + other // 2 * 4, lane % 8 * 4
-        steps, vectors, advance = (1, 0), 24, Int64(4 * CHUNK)
+        lines, vectors, advance = 1, 24, Int64(4 * CHUNK)
         target, target_step = q * 128 + ((half + other * 2) ^ q * 2) * 4, 32
         first = start + element // 4 * 128 + element % 4
         spots = [first + (line // 2 + b ^ element // 4 * 8) for b in (0, 16)]
     else:
         along, depth = place(lane, config.b_major)
-        first, step = (depth, 4) if config.transposes_k else (depth * 4, 1)
-        depth, steps, vectors, advance = first, (step, 0), 32, 4 * CHUNK * ld
+        depth, lines = (depth, 4) if config.transposes_k else (depth * 4, 1)
+        vectors, advance = 32, 4 * CHUNK * ld
         target = lane * 4
         spots = [start + line * (32 if config.transposes_k else 128) + element]
-    own, step = (along, depth), kept_distance(4 * (steps[0] * ld + steps[1]))
-    own = (*own, steps, step, kept(start + target), target_step)
+    own, step = (along, depth), kept_distance(4 * lines * ld)
+    own = (*own, lines, step, kept(start + target), target_step)
     own = (*own, line, element, 4 * ld, tuple(spots))
-    return Share(corner_of(job, config.b_major), vectors, advance, *own, active)
+    return Share(1, corner_of(job, config.b_major), vectors, advance, *own, active)
 
 
 def is_k_major(which: int, config: Any) -> bool:
@@ -224,11 +228,11 @@ def split_a(least: cute.Tensor, fragments: list, elements: list) -> None:
             high[i], low[i] = large, element - large
 
 
-def job_of(warp: Int32, config: Any) -> tuple:
-    """The warp's job, and whether it has one: all warps have, or half of each warpgroup's."""
-    if config.jobs == config.warps:
-        return warp, Boolean(True)
-    return warp // 2, (warp + warp // 4) % 2 == 0
+def far_share(share: Share) -> Share:
+    """The share of the job WARPS further on, 64 columns from that of `share`."""
+    first = share.first[0] + 64, share.first[1]
+    spots = tuple(spot + FAR for spot in share.spots)
+    return share._replace(first=first, target=share.target + FAR, spots=spots)
 
 
 def place(lane: Int32, major: str) -> tuple:
@@ -250,12 +254,11 @@ def corner_of(job: Int32, major: str) -> tuple:
 
 
 @cute.jit
-def spot_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
+def spot_of_b(job: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
     """Where a thread's first four parts of B go: words from the start of a buffer.
 
     The parts have 128-byte lines, whose 16-byte pieces are permuted as wgmma expects.
     """
-    job, _ = job_of(warp, config)
     vector, k = corner_of(job, config.b_major)
     along, depth = place(lane, config.b_major)
     line = line_of(vector + along, config.block_n)
@@ -264,9 +267,8 @@ def spot_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
-def source_of_b(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> Int32:
+def source_of_b(job: Int32, lane: Int32) -> Int32:
     """Where the elements of B that a thread splits begin in the staged tile."""
-    job, _ = job_of(warp, config)
     return kept(job * 512 + lane * 4)
 
 
