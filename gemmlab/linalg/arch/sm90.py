@@ -215,6 +215,6 @@ SM90 = Architecture(
     sgemm_far=20.3e-9,
     sgemm_k_major=0.0451,
     sgemm_bytes=2.29e12,
-    sgemm_vector_start=2.78e-6,
-    sgemm_vector_bytes=4.07e12,
+    sgemm_vector_start=2.53e-6,
+    sgemm_vector_bytes=3.92e12,
 )
