@@ -73,7 +73,7 @@ def run(
     majors = ["k" if x.k_major else "mn" for x in (left, right)]
     a_major, b_major = majors[::-1] if swapped else majors
     config = replace(tile, a_major=a_major, b_major=b_major)
-    route = direct.Route(DirectTile(config, 1, 0.0, 0.0, 0.0, 0.0), splits, swapped)
+    route = direct.Route(DirectTile(config, 1, *[0.0] * 6), splits, swapped)
     d, source = added or (None, np.empty(1))
     c = np.full((batch, m, n), 3.0 if beta and d is None else np.nan, np.float32)
     job = Job(

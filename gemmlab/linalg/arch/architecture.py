@@ -17,7 +17,8 @@ class DirectTile:
     at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next, if
     nothing delays it. busy: how much longer each block on the multiprocessor makes that, itself
     included; 0 if it is alone there. ends: before and after the chunks of a block. between: from
-    one tile of a block to the next.
+    one tile of a block to the next. unaligned_a, unaligned_b: the share by which a chunk takes
+    longer if the lines of the kernel's A, or B, are not aligned to 16 bytes.
     """
 
     config: DirectConfig
@@ -26,6 +27,8 @@ class DirectTile:
     busy: float
     ends: float
     between: float
+    unaligned_a: float
+    unaligned_b: float
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,7 @@ class Architecture:
     direct_join: float  # seconds to add up the blocks of a cluster
     direct_add: float  # seconds of the launch that adds up slices, and bytes of C per second
     direct_add_bytes: float
-    # Bytes per second of matrices, each element once; of large ones after the time to get there.
-    direct_bytes: float
-    direct_fill: float
-    direct_stream: float
-    # The share by which a product takes longer for each matrix with lines not aligned to 16 bytes.
-    direct_unaligned: float
+    direct_stream: float  # bytes per second of matrices, each element once
     # Of float32 multiply-adds: a launch, to add another block of a cluster, the share by which they
     # take longer for each K-major operand, and bytes per second.
     fma_start: float
@@ -113,6 +111,10 @@ class Architecture:
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair
     fallback_time: float  # launches that exit immediately
+    # Shares by which a product takes longer: storing C if there is a fallback, as doubtful elements
+    # are marked; all of it if lines of any matrix are not aligned to 16 bytes.
+    fallback_stored: float
+    packed_unaligned: float
     clock_time: float  # per predicted clock of the product
     vector_time: float  # to pack a vector, however short
     long_vector_time: float  # so much more if it is K-major and longer than `long`
@@ -120,8 +122,8 @@ class Architecture:
     pack_k_major_rate: float
     pack_mn_major_rate: float
     store_rate: float
-    # Shares by which packing an operand, and writing C, take longer if lines are not aligned; by
-    # which packing takes longer if L2 does not keep the matrices.
+    # Shares by which packing an operand, and writing C, take longer still if their lines are not
+    # aligned; by which packing takes longer if L2 does not keep the matrices.
     pack_unaligned: float
     store_unaligned: float
     pack_far: float

@@ -35,6 +35,7 @@ SM80 = replace(
     finish=(),
     launch_time=12e-6,
     fallback_time=8e-6,
+    fallback_stored=0.0,
     # As on an H200.
     pack_unaligned=0.273,
     store_unaligned=1.57,

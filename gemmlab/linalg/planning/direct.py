@@ -8,7 +8,7 @@ which a second launch adds up (`add_slices`). Clusters cost no launch, but many 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 from gemmlab.kernels.common import ceil_div
@@ -98,6 +98,11 @@ def slices_of(tiles: Any, k: Any, route: Route, sms: int) -> Any:
     return most(1, least(sms * tile.at_once // tiles, k // (CHUNK * _LEAST_CHUNKS)))
 
 
+def _unaligned(m: Any, n: Any, k: Any, k_major: tuple[bool, bool]) -> list[Any]:
+    """For each of dense a and b: 1 if its lines do not permit 128-bit accesses, else 0."""
+    return [least((k if major else x) % 4, 1) for x, major in zip((m, n), k_major, strict=True)]
+
+
 def seconds_of(
     m: Any,
     n: Any,
@@ -109,30 +114,36 @@ def seconds_of(
 ) -> list[Any]:
     """Predicted seconds of each of `routes`.
 
-    A chunk of k takes a block the time `latency`, and `busy` for each block of the multiprocessor.
-    Its first tile takes `ends` longer than its chunks, each other one `between`.
+    A chunk of k takes a block the time `latency`, and `busy` for each block of the multiprocessor,
+    and longer if it is copied in single elements. A block's first tile takes `ends` longer than its
+    chunks, each other one `between`.
     """
     seconds = []
     chunks, elements = ceil_div(k, CHUNK), m * n * batch
+    single = _unaligned(m, n, k, k_major)
     for route in routes(arch, k_major, k):
-        tile, splits, at_once = route.tile, route.splits, sms * route.tile.at_once
-        tiles = tiles_of(m, n, batch, route)
-        if splits == SLICES:
-            splits = slices_of(tiles, k, route, sms)
+        tile, splits = route.tile, route.splits
+        # Blocks or clusters, and how many of them run at once, for each block of a multiprocessor.
+        units, fit = tiles_of(m, n, batch, route), sms
+        if route.splits == SLICES:
+            splits = slices_of(units, k, route, sms)
+            units *= splits
+        elif splits > 1:
+            fit = most(1, arch.clusters_at_once[splits] * sms // arch.multiprocessors)
         chunk: Any = tile.latency
         if tile.at_once > 1:
-            chunk += least(tile.at_once, ceil_div(tiles * splits, sms)) * tile.busy
+            chunk += least(tile.at_once, ceil_div(units, fit)) * tile.busy
+        a, b = single[:: -1 if route.swapped else 1]
+        chunk *= 1 + tile.unaligned_a * a + tile.unaligned_b * b
+        rounds = ceil_div(units, fit * tile.at_once)
+        each, rest = ceil_div(chunks, splits) * chunk, tile.ends - tile.between
         if route.splits in (1, SLICES):
-            rounds = ceil_div(tiles * splits, at_once)
-            time = rounds * (ceil_div(chunks, splits) * chunk + tile.between)
-            rest = tile.ends - tile.between
+            time = rounds * (each + tile.between)
             if route.splits == SLICES:
                 time += 4 * elements / arch.direct_add_bytes
                 rest += arch.direct_add
         else:
-            fit = most(1, arch.clusters_at_once[splits] * sms // arch.multiprocessors)
-            rounds = ceil_div(tiles, fit * tile.at_once)
-            time = rounds * (ceil_div(chunks, splits) * chunk + tile.ends)
+            time = rounds * (each + tile.ends)
             rest = arch.direct_join
         seconds.append(time + (arch.direct_start + rest))
     return seconds
@@ -152,30 +163,43 @@ def least_seconds(
     return index, most(best, moving(m, n, k, batch, arch))
 
 
-def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
+def bound(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> Any:
     """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
-    fastest, between, end = _fastest(arch, _limit(arch, k))
-    computed = m * n * batch * (k * (fastest / sms) + between / sms) + end
-    return most(computed, moving(m, n, k, batch, arch))
+    elements, single = m * n * batch, sum(_unaligned(m, n, k, k_major))
+    times = (
+        elements * (k * (each / sms) * (1 + longer * single) + between / sms) + end
+        for each, longer, between, end in _fastest(arch, _limit(arch, k))
+    )
+    return most(reduce(least, times), moving(m, n, k, batch, arch))
 
 
 @cache
-def _fastest(arch: Architecture, limit: int) -> tuple[float, float, float]:
-    """The least seconds of a multiprocessor per multiply-add, and per element of C; others."""
+def _fastest(arch: Architecture, limit: int) -> list[tuple[float, float, float, float]]:
+    """Of each tile: the least seconds of a multiprocessor per multiply-add, and per element of C.
+
+    Also the share by which the first take longer for each unaligned factor, and other seconds.
+    """
     found = []
     for tile in _tiles(arch, limit):
         elements = tile.config.block_m * tile.config.block_n
         each = (tile.busy + tile.latency / tile.at_once) / (elements * CHUNK)
         between = tile.between / (elements * tile.at_once)
-        found.append((each, between, arch.direct_start + tile.ends - tile.between))
-    each, between, end = map(min, zip(*found, strict=True))
-    return each, between, end
+        longer, end = min(tile.unaligned_a, tile.unaligned_b), tile.ends - tile.between
+        found.append((each, longer, between, arch.direct_start + end))
+    return found
 
 
 def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
     """Predicted seconds to move the matrices, each element once."""
-    size = 4 * batch * (k * (m + n) + m * n)
-    return least(size / arch.direct_bytes, arch.direct_fill + size / arch.direct_stream)
+    return 4 * batch * (k * (m + n) + m * n) / arch.direct_stream
 
 
 def slice_bytes(product: Product, route: Route, sms: int) -> int:

@@ -254,8 +254,10 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     product = Product(m, n, k, n, batch)
     _, clocks = least_clocks(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
     stored = 4 * m * n * batch / arch.store_rate * (1 + arch.store_unaligned * shifted)
+    stored *= 1 + arch.fallback_stored * fallback
     start = arch.launch_time + arch.fallback_time * fallback
     time: float = start + packing + clocks * arch.clock_time + stored
+    time *= 1 + arch.packed_unaligned * most(most(*unaligned), shifted)
     return time
 
 
@@ -284,19 +286,11 @@ def direct_time(case: Case, within: float = _NEVER) -> float:
     arch, sms = case.arch or DEFAULT, case.multiprocessors
     if not _allows_direct(case):
         return _NEVER
-    sizes = case.m, case.n, case.k, case.batch
-    longer = direct_longer(case)
-    if direct.bound(*sizes, arch, sms) * longer > within:
+    product = case.m, case.n, case.k, case.batch, case.k_major
+    if direct.bound(*product, arch, sms) > within:
         return _NEVER
-    _, seconds = direct.least_seconds(*sizes, case.k_major, arch, sms)
-    time: float = seconds * longer
+    time: float = direct.least_seconds(*product, arch, sms)[1]
     return time
-
-
-def direct_longer(case: Case) -> Any:
-    """The factor by which lines that are not aligned make `tf32x3` take longer."""
-    (a, b, _), arch = _unaligned(case), case.arch or DEFAULT
-    return 1 + arch.direct_unaligned * (a + b - a * b / 2)
 
 
 def fma_time(case: Case, within: float = _NEVER) -> float:
