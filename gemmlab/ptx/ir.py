@@ -173,6 +173,8 @@ class Function:
     reqntid: tuple[int, int, int] | None = None
     maxntid: tuple[int, int, int] | None = None
     reqnctapercluster: tuple[int, int, int] | None = None
+    minnctapersm: int = 1
+    maxnreg: int | None = None
 
     @cached_property
     def specials(self) -> frozenset[str]:

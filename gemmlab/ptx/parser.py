@@ -229,6 +229,8 @@ class Parser(Tokens):
                 if word in ("reqntid", "maxntid", "reqnctapercluster"):
                     x, y, z = [*sizes, 1, 1][:3]
                     setattr(function, word, (x, y, z))
+                elif word in ("minnctapersm", "maxnreg"):
+                    setattr(function, word, sizes[0])
             elif word not in ("noreturn", "explicitcluster", "blocksareclusters", "unique"):
                 self.fail(f"unknown directive .{word}")
         if self.accept(";"):

@@ -707,3 +707,13 @@ KERNEL setmaxnreg_by_one_warp(int* o) {  // 128 threads
   if (t < 32) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // expect: warp participation
   o[t] = t;
 }
+extern "C" __global__ void __launch_bounds__(384, 1) setmaxnreg_beyond_the_block(int*);
+KERNEL setmaxnreg_beyond_the_block(int* o) {  // 384 threads
+  int t = threadIdx.x;
+  if (t < 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");  // expect: warp participation
+  }
+  if (t < 256) o[t] = t;
+}

@@ -602,6 +602,16 @@ KERNEL one_warpgroup_of_two(int* o) {  // 256 threads
   }
   o[t] = d[0];
 }
+extern "C" __global__ void __launch_bounds__(384, 1) all_registers_of_a_block(int*);
+KERNEL all_registers_of_a_block(int* o) {  // 384 threads
+  int t = threadIdx.x;
+  if (t < 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+  }
+  if (t < 256) o[t] = t;
+}
 
 // Lanes of a warp that wait separately for an mbarrier or for memory
 

@@ -26,10 +26,11 @@ def test_module_directives():
         '.file 1 "a.cu", 1, 2\n.section .debug { .b8 1, 2 { } }\n'
         ".global .align 8 .b8 t[4] = {1, 2};"
         ".const .f32 h = 0f3F000000; .extern .shared .align 16 .b8 dyn[];"
-        ".visible .entry k() .reqntid 32, 2 .minnctapersm 1 { ret; } .entry other() { }"
+        ".visible .entry k() .reqntid 32, 2 .minnctapersm 2 .maxnreg 64 { ret; } .entry other() { }"
     )
     assert (module.version, module.target, module.entries) == ("8.7", "sm_100a", ["k", "other"])
-    assert module.entry("k").reqntid == (32, 2, 1)
+    k = module.entry("k")
+    assert (k.reqntid, k.minnctapersm, k.maxnreg) == ((32, 2, 1), 2, 64)
     table, half, dynamic = module.variables
     assert (table.size, table.alignment, table.initial) == (4, 8, b"\1\2")
     assert (half.space, half.initial) == ("const", b"\0\0\0\x3f")

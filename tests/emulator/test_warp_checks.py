@@ -94,6 +94,7 @@ def test_messages(check: Check) -> None:
         "include; it is stored to global memory at line 152: include them in the mask",
         "leader_has_exited": "the value comes from lane 0, which does not participate",
         "wmma_by_16_threads": "it requires a full warp (lanes 16 to 31 of the warp: not in ",
+        "setmaxnreg_beyond_the_block": "take 65536 registers, of 64512 that they start with",
         "wgmma_by_three_warps": "a full warpgroup; warps 0 to 3 ran it 1, 1, 1, 0 times",
     }
     for case in cases("planted_warps.cu"):

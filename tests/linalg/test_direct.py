@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks import families
+from gemmlab.errors import InputError
 from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.sm90 import direct_config
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K, MOST_ITEMS, DirectConfig
 from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.arch.sm90 import SM90
@@ -101,6 +103,15 @@ def check(c: np.ndarray, a: np.ndarray, b: np.ndarray, bound: float) -> None:
     error = np.abs(c - exact)
     assert np.isfinite(c).all()
     assert (error <= bound * U * size).all(), f"{(error / np.maximum(size, 1e-300)).max() / U} u"
+
+
+def test_registers_that_setmaxnreg_cannot_grant_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A GPU would wait for them forever."""
+    monkeypatch.setitem(direct_config.REGISTERS, (2, 1), (80, 216))
+    with pytest.raises(InputError, match="take 65536 registers, of 64512"):
+        DirectConfig(block_m=128, block_n=128)
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)

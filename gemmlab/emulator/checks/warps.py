@@ -4,11 +4,14 @@ A lane that executes a collective must be in its own membermask, all participati
 the same mask, and every lane in the mask must execute the collective unless it has exited (PTX ISA,
 "shfl.sync", "vote.sync", "bar.warp.sync"). A lane that diverged, did other work and then exited
 does not count as exited: a mask that includes it is wrong. `.aligned` instructions require a full
-warp; wgmma and setmaxnreg require all warps of a warpgroup.
+warp; wgmma and setmaxnreg require all warps of a warpgroup. setmaxnreg moves registers among the
+warps of a block, and waits until there are enough (PTX ISA, "setmaxnreg"): forever, if warps take
+more than the block has.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,12 +33,15 @@ from gemmlab.emulator.synchronization.collectives import (
 from gemmlab.emulator.synchronization.warps import numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
 from gemmlab.emulator.translation.translate import is_block_barrier
-from gemmlab.ptx.ir import Instruction
+from gemmlab.ptx.ir import Imm, Instruction
 from gemmlab.ptx.opcodes import ENDS, FULL_WARP
 
 KIND = "warp participation"
 REPAIR = "move it out of the branch, or pass the mask of the lanes inside"
 ALL = np.uint32(0xFFFFFFFF)
+SET = "setmaxnreg"
+# Of a multiprocessor; a warp gets multiples of eight per thread.
+REGISTERS, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 256
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
 ONWARD = ENDS - {"brx", "trap"}  # instructions that do not count as other work before an exit
 
@@ -242,9 +248,43 @@ class Participation(Observer):
         if not self.machine.live.any():
             self.end()
 
+    def _registers(self) -> None:
+        """Check that the warps of a block take no more registers than they start with.
+
+        ptxas honours setmaxnreg only if it knows how many these are: from the threads per block.
+        A warp that executes several setmaxnreg counts with its smallest number.
+        """
+        function = self.machine.launch.program.function
+        shape = function.maxntid or function.reqntid
+        sites = {i: times for i, times in self.executed.items() if self.code[i].root == SET}
+        if shape is None or not sites:
+            return
+        threads = math.prod(shape)
+        granule = function.minnctapersm * threads * REGISTER_UNIT
+        start = min(REGISTERS // granule * REGISTER_UNIT, function.maxnreg or MOST_REGISTERS)
+        counts = np.full(self.shape[:2], np.inf)
+        for index, times in sites.items():
+            count = self.code[index].operands[0]
+            assert isinstance(count, Imm)
+            counts = np.where(times > 0, np.minimum(counts, float(count.value)), counts)
+        counts[np.isinf(counts)] = start
+        taken, owned = counts.sum(axis=1) * WARP, start * threads
+        if not (taken > owned).any():
+            return
+        block = int(np.flatnonzero(taken > owned)[0])
+        index = next(i for i in sites if self.code[i].name == "setmaxnreg.inc")
+        text = (
+            f"the block's threads take {taken[block]:.0f} registers, of {owned} that they start "
+            "with, and wait for the others forever: take fewer, or release more"
+        )
+        bad = np.zeros(self.shape, bool)
+        bad[block] = (sites[index] > 0)[block, :, None]
+        self._report(index, bad, lambda b, w: text)
+
     def end(self) -> None:
         """At the end, check that all warps of each warpgroup have executed its instructions equally
-        often."""
+        often, and that their registers suffice."""
+        self._registers()
         blocks, warps = self.shape[:2]
         for index, times in self.executed.items():
             padded = np.zeros((blocks, -(-warps // GROUP_WARPS) * GROUP_WARPS), np.int64)

@@ -40,6 +40,10 @@ class DirectConfig:
         rule = f"min_blocks = {self.min_blocks}, chain = {self.chain}, block_m = {self.block_m}"
         several = self.min_blocks > 2 and self.chains > 1  # whose sums take too many registers
         require((self.groups, self.min_blocks) in REGISTERS and not several, rule)
+        own = 65536 // (self.min_blocks * self.threads) // 8 * 8 * self.threads
+        taken = self.registers[0] * WARPGROUP + self.registers[1] * self.consumers
+        rule = f"the threads take {taken} registers, of {own} that they start with"
+        require(taken <= own, rule)  # else setmaxnreg waits forever
         rule = f"{self.products} products in chains of {self.chain}, must be one of"
         require((self.products, self.chain) in LEAST_K, f"{rule} {sorted(LEAST_K)}")
         require(self.stages > 1, f"stages = {self.stages}, must be at least 2")
@@ -68,10 +72,7 @@ class DirectConfig:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Per thread that splits B, and per thread that multiplies. setmaxnreg moves them.
-
-        All warpgroups of a multiprocessor have 504 to 512 for each of 128 threads.
-        """
+        """Per thread that splits B, and per thread that multiplies: setmaxnreg moves them."""
         if self.groups == 1 and self.chains > 1:
             return SEVERAL_CHAINS
         return REGISTERS[self.groups, self.min_blocks]
