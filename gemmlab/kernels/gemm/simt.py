@@ -338,6 +338,7 @@ def multiply(
 ) -> None:
     """rC (TM, TN) += the thread's elements of the product of the tiles at row `first`."""
     TM, TN = config.thread_m, config.thread_n
+    sums = [[rC[i, j] for j in range(TN)] for i in range(TM)]  # traced faster than a tensor
     for kk in cutlass.range_constexpr(config.block_k):
         rows = [t_m + i * (config.warp_m // TM) for i in range(0, TM, 4)]
         columns = [t_n + j * (config.warp_n // TN) for j in range(0, TN, 4)]
@@ -345,7 +346,10 @@ def multiply(
         rB = [x for column in columns for x in read_four(sB, (first + kk, column))]
         for i in cutlass.range_constexpr(TM):
             for j in cutlass.range_constexpr(TN):
-                rC[i, j] += rA[i] * rB[j]
+                sums[i][j] += rA[i] * rB[j]
+    for i in cutlass.range_constexpr(TM):
+        for j in cutlass.range_constexpr(TN):
+            rC[i, j] = sums[i][j]
 
 
 @cute.jit
