@@ -215,35 +215,33 @@ def leave_doubtful(
 
     certain: what the row and the column with the most elements at risk may lose. Few threads have a
     smaller sum; only these read the counts of their own rows and columns. Shortfalls are read only
-    for sums that are small compared with these counts, too.
+    for sums that are small compared with these counts, too. A thread's two rows are 8 apart, as are
+    its pairs of columns.
     """
     m, n = sizes
     item, _, _ = tile
-    row0, col0 = corner
+    row0, col0 = corner[0] + coords[(0, 0, 0), 0, 0][0], corner[1] + coords[(0, 0, 0), 0, 0][1]
     pairs = sums.shape[0][2]
     if not inside:  # sums outside C are 0; none is doubtful
         for j in cutlass.range_constexpr(pairs):
             for e in cutlass.range_constexpr(2):
                 for r in cutlass.range_constexpr(2):
-                    row = row0 + coords[(0, r, 0), 0, 0][0]
-                    col = col0 + coords[(e, 0, j), 0, 0][1]
-                    if row >= m or col >= n:
+                    if row0 + 8 * r >= m or col0 + 8 * j + e >= n:
                         sums[(e, r, j), 0, 0] = Float32(float("inf"))
     magnitudes = [cute.math.absf(sums[i]) for i in range(cute.size(sums))]
     if simt.pairwise(magnitudes, cute.arch.fmin) < certain:
         rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
         rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
-        lost = [loss_of(rA[row0 + coords[(0, r, 0), 0, 0][0]], output.doubt) for r in range(2)]
+        lost = [loss_of(rA[row0 + 8 * r], output.doubt) for r in range(2)]
         for r in cutlass.range_constexpr(2):
             for start in cutlass.range_constexpr(0, pairs, 16):
                 small, count = Uint32(0), min(16, pairs - start)  # a bit per sum of up to 16 pairs
                 for i in cutlass.range_constexpr(2 * count):
-                    col = col0 + coords[(i % 2, 0, start + i // 2), 0, 0][1]
+                    col = col0 + 8 * (start + i // 2) + i % 2
                     value = sums[(i % 2, r, start + i // 2), 0, 0]
                     if cute.math.absf(value) < lost[r] + loss_of(rB[col], output.doubt):
                         small |= Uint32(1 << i)
-                row = row0 + coords[(0, r, 0), 0, 0][0]
-                at = row, col0 + coords[(0, 0, start), 0, 0][1]
+                at = row0 + 8 * r, col0 + 8 * start
                 doubtful = mark_doubtful(small, at, lost[r], output, item, sizes, peak)
                 for i in cutlass.range_constexpr(2 * count):
                     if doubtful & Uint32(1 << i) != 0:
