@@ -1,4 +1,4 @@
-"""The warpgroup of `direct` that copies and splits B, chunks ahead of those that multiply."""
+"""The warpgroup of `direct` that copies and splits B, up to three chunks ahead of the others."""
 
 from typing import Any
 

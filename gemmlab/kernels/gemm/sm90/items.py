@@ -23,7 +23,7 @@ from gemmlab.kernels.gemm.sm90.splitting import (
     spot_of_copy,
 )
 
-# How a thread copies its elements of a chunk: one or four at a time, and whether some are outside.
+# How a thread copies its elements of a chunk: one or four at a time; some lie outside at an edge.
 EDGE, INSIDE, FOURS_AT_EDGE, FOURS = range(4)
 
 

@@ -1,9 +1,10 @@
 """Split float32 elements into two TF32 parts, for `direct`.
 
-A warp splits its 16 rows of A, and a *job* of 512 elements of B: 16 columns × 32 of k, or 32
-columns × 16 of k if B is MN-major. It also copies the elements that it splits, each thread four at
-a time. Parts of A stay in the registers from which wgmma reads them. Parts of B go to shared
-memory; a thread that copies four columns at a time (MN-major) transposes in its registers.
+A warp that multiplies splits its 16 rows of A; their parts stay in the registers from which wgmma
+reads them. Other warps split B, each one or two *jobs* of 512 elements: 16 columns × 32 of k, or 32
+columns × 16 of k if B is MN-major. Parts of B go to shared memory; a thread that copies four
+columns at a time (MN-major) transposes in its registers. Each warp also copies the elements that it
+splits, four at a time if they are aligned.
 """
 
 from typing import Any, NamedTuple
