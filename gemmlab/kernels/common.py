@@ -27,6 +27,15 @@ def check_threads(threads: int) -> None:
     require(power and 32 <= threads <= MAX_THREADS, text)
 
 
+def check_registers(taken: int, threads: int, min_blocks: int) -> None:
+    """Rule of kernels with setmaxnreg, which waits forever for registers that a block lacks.
+
+    taken: by all threads. min_blocks: per multiprocessor.
+    """
+    owned = 65536 // (min_blocks * threads) // 8 * 8 * threads
+    require(taken <= owned, f"the threads take {taken} registers, of {owned} that they start with")
+
+
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 

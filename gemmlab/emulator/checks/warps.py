@@ -256,30 +256,33 @@ class Participation(Observer):
         """
         function = self.machine.launch.program.function
         shape = function.maxntid or function.reqntid
-        sites = {i: times for i, times in self.executed.items() if self.code[i].root == SET}
+        sites = {i: times > 0 for i, times in self.executed.items() if self.code[i].root == SET}
         if shape is None or not sites:
             return
-        threads = math.prod(shape)
-        granule = function.minnctapersm * threads * REGISTER_UNIT
+        granule = function.minnctapersm * math.prod(shape) * REGISTER_UNIT
         start = min(REGISTERS // granule * REGISTER_UNIT, function.maxnreg or MOST_REGISTERS)
         counts = np.full(self.shape[:2], np.inf)
-        for index, times in sites.items():
-            count = self.code[index].operands[0]
-            assert isinstance(count, Imm)
-            counts = np.where(times > 0, np.minimum(counts, float(count.value)), counts)
+        for index, warps in sites.items():
+            counts = np.where(warps, np.minimum(counts, self._count(index)), counts)
         counts[np.isinf(counts)] = start
-        taken, owned = counts.sum(axis=1) * WARP, start * threads
+        taken, owned = counts.sum(axis=1) * WARP, start * WARP * self.shape[1]
         if not (taken > owned).any():
             return
         block = int(np.flatnonzero(taken > owned)[0])
-        index = next(i for i in sites if self.code[i].name == "setmaxnreg.inc")
+        index = max((i for i, warps in sites.items() if warps[block].any()), key=self._count)
         text = (
             f"the block's threads take {taken[block]:.0f} registers, of {owned} that they start "
             "with, and wait for the others forever: take fewer, or release more"
         )
         bad = np.zeros(self.shape, bool)
-        bad[block] = (sites[index] > 0)[block, :, None]
+        bad[block] = sites[index][block, :, None]
         self._report(index, bad, lambda b, w: text)
+
+    def _count(self, index: int) -> float:
+        """The registers per thread for which a setmaxnreg asks."""
+        count = self.code[index].operands[0]
+        assert isinstance(count, Imm)
+        return float(count.value)
 
     def end(self) -> None:
         """At the end, check that all warps of each warpgroup have executed its instructions equally

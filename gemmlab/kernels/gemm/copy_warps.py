@@ -22,7 +22,7 @@ import cutlass
 from cutlass import Constexpr, Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.common import MAX_SMEM, require
+from gemmlab.kernels.common import MAX_SMEM, check_registers, require
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
@@ -82,12 +82,11 @@ class Config:
             text = f"tile {name} × block_k is {extent} × {self.block_k}"
             rule = f"{text}, must be a multiple of four per thread that copies"
             require(extent * self.block_k % (4 * self.copiers) == 0, rule)
-        own, granted = 65536 // (self.min_blocks * self.threads) // 8 * 8, self.registers
+        granted = self.registers
         allowed = all(count % 8 == 0 and 24 <= count <= 240 for count in granted)
         require(allowed, f"registers = {granted}, must be multiples of 8 from 24 to 240")
         taken = granted[0] * self.copiers + granted[1] * self.computing
-        rule = f"the threads take {taken} registers, of {own * self.threads} that they start with"
-        require(taken <= own * self.threads, rule)
+        check_registers(taken, self.threads, self.min_blocks)
         rule = f"{self.stages} stages take {self.smem} bytes, at most {MAX_SMEM} are allowed"
         require(self.smem <= MAX_SMEM, rule)
 

@@ -98,7 +98,7 @@ def slices_of(tiles: Any, k: Any, route: Route, sms: int) -> Any:
     return most(1, least(sms * tile.at_once // tiles, k // (CHUNK * _LEAST_CHUNKS)))
 
 
-def _unaligned(m: Any, n: Any, k: Any, k_major: tuple[bool, bool]) -> list[Any]:
+def unaligned(m: Any, n: Any, k: Any, k_major: tuple[bool, bool]) -> list[Any]:
     """For each of dense a and b: 1 if its lines do not permit 128-bit accesses, else 0."""
     return [least((k if major else x) % 4, 1) for x, major in zip((m, n), k_major, strict=True)]
 
@@ -120,7 +120,7 @@ def seconds_of(
     """
     seconds = []
     chunks, elements = ceil_div(k, CHUNK), m * n * batch
-    single = _unaligned(m, n, k, k_major)
+    single = unaligned(m, n, k, k_major)
     for route in routes(arch, k_major, k):
         tile, splits = route.tile, route.splits
         # Blocks or clusters, and how many of them run at once, for each block of a multiprocessor.
@@ -173,7 +173,7 @@ def bound(
     sms: int,
 ) -> Any:
     """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
-    elements, single = m * n * batch, sum(_unaligned(m, n, k, k_major))
+    elements, single = m * n * batch, sum(unaligned(m, n, k, k_major))
     times = (
         elements * (k * (each / sms) * (1 + longer * single) + between / sms) + end
         for each, longer, between, end in _fastest(arch, _limit(arch, k))

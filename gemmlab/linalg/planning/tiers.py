@@ -308,11 +308,11 @@ def _unaligned(case: Case) -> tuple[Any, Any, Any]:
 
     Matrices of up to _NARROW vectors do not count: they have few elements.
     """
-    (m, n), k = (case.m, case.n), case.k
-    lines = [k if k_major else x for x, k_major in zip((m, n), case.k_major, strict=True)]
+    m, n = case.m, case.n
+    lines = *direct.unaligned(m, n, case.k, case.k_major), least(n % 4, 1)
     a, b, c = (
-        least(length % 4, 1) * least(most(vectors - _NARROW, 0), 1)
-        for length, vectors in ((lines[0], m), (lines[1], n), (n, n))
+        odd * least(most(vectors - _NARROW, 0), 1)
+        for odd, vectors in zip(lines, (m, n, n), strict=True)
     )
     return a, b, c
 

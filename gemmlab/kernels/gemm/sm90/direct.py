@@ -285,7 +285,7 @@ def multiply(
         produce(own, ring, flags, warp - config.warps, lane, config)
         if cutlass.const_expr(config.shares_multiprocessor):
             let_next_start()
-        if splits > 1:  # as `store_together`
+        if splits > 1:  # all threads of a cluster arrive at the two barriers of `store_together`
             for _ in cutlass.range_constexpr(2):
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmlab.kernels.common import MAX_SMEM, require
+from gemmlab.kernels.common import MAX_SMEM, check_registers, require
 from gemmlab.kernels.gemm.sm90.config import MMA_M, WARPGROUP
 
 CHUNK = 32  # of k, which a warpgroup multiplies in one turn
@@ -37,13 +37,10 @@ class DirectConfig:
         require(self.block_m in (MMA_M, 2 * MMA_M), f"block_m = {self.block_m}")
         rule = f"block_n = {self.block_n}, must be 32, 64 or 128"
         require(self.block_n in (32, 64, 128), rule)
-        rule = f"min_blocks = {self.min_blocks}, chain = {self.chain}, block_m = {self.block_m}"
-        several = self.min_blocks > 2 and self.chains > 1  # whose sums take too many registers
-        require((self.groups, self.min_blocks) in REGISTERS and not several, rule)
-        own = 65536 // (self.min_blocks * self.threads) // 8 * 8 * self.threads
+        rule = f"min_blocks = {self.min_blocks}, block_m = {self.block_m}"
+        require((self.groups, self.min_blocks) in REGISTERS, rule)
         taken = self.registers[0] * WARPGROUP + self.registers[1] * self.consumers
-        rule = f"the threads take {taken} registers, of {own} that they start with"
-        require(taken <= own, rule)  # else setmaxnreg waits forever
+        check_registers(taken, self.threads, self.min_blocks)
         rule = f"{self.products} products in chains of {self.chain}, must be one of"
         require((self.products, self.chain) in LEAST_K, f"{rule} {sorted(LEAST_K)}")
         require(self.stages > 1, f"stages = {self.stages}, must be at least 2")
