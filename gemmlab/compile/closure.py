@@ -31,23 +31,23 @@ def _texts(files: Iterable[Path]) -> list[tuple[Path, str]]:
         file = pending.pop()
         if file not in texts:
             texts[file] = file.read_text(encoding="utf-8")
-            pending += _files(_imported(texts[file]))
+            pending += _imported(texts[file])
     return sorted(texts.items())
 
 
-@cache
-def _imported(text: str) -> frozenset[str]:
-    """Return the dotted names that a file imports; `from a import b` gives a and a.b."""
+@cache  # for kernels, most of whose files are the same
+def _imported(text: str) -> tuple[Path, ...]:
+    """Return the gemmlab files that a file imports: for `from a import b` those of a and a.b."""
     names = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(names)
+    return tuple(_files(names))
 
 
-def _files(names: frozenset[str]) -> Iterator[Path]:
+def _files(names: Iterable[str]) -> Iterator[Path]:
     for name in names:
         package, *parts = name.split(".")
         if package == ROOT.name and parts:
@@ -55,5 +55,6 @@ def _files(names: frozenset[str]) -> Iterator[Path]:
             yield from filter(Path.is_file, (place.with_suffix(".py"), place / "__init__.py"))
 
 
+@cache
 def _name(file: Path) -> str:
     return str(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file)

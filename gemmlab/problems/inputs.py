@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import numpy as np
 
 from gemmlab.errors import InputError, UnknownNameError
 
-Draw = Callable[[np.random.Generator, tuple[int, int], int], np.ndarray]
+# In quotes, because NumPy imports np.random on first use.
+Draw: TypeAlias = "Callable[[np.random.Generator, tuple[int, int], int], np.ndarray]"
 
 
 def normal(rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:

@@ -57,12 +57,13 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
     # top of the range, where NaNs are, so one comparison finds both.
     special = ((result.view(np.uint32) << _ONE) - _NORMAL) >= _SPECIAL
     tie = (total.view(np.int64) & _TIE_MASK) == _TIE
-    # Of few elements, NumPy counts four times as fast as any() tells.
-    if not np.count_nonzero(special) and not np.count_nonzero(tie):
+    # Of few elements, NumPy counts four times as fast as any() tells. Zeros are special, but exact.
+    # They are common, because zeros pad tiles at the edges.
+    count = np.count_nonzero(special)
+    if not np.count_nonzero(tie) and not (count and count + np.count_nonzero(total) > total.size):
         return result
-    # Zeros are exact. They are common, because zeros pad tiles at the edges.
     doubtful = (special | tie) & (total != 0)
-    if not doubtful.any():
+    if not np.count_nonzero(doubtful):
         return result
     repaired = np.array(result)
     a, b, c = (np.broadcast_to(x, repaired.shape)[doubtful] for x in (a, b, c))
@@ -157,7 +158,7 @@ def _fma64_rational(a: float, b: float, c: float) -> float:
 def flush(x: Value) -> Value:
     """`.ftz`: flush subnormals to zero, keeping the sign."""
     tiny = np.abs(x) < np.finfo(x.dtype).smallest_normal
-    return np.where(tiny, np.copysign(F32(0), x), x) if tiny.any() else x
+    return np.where(tiny, np.copysign(F32(0), x), x) if np.count_nonzero(tiny) else x
 
 
 def is_subnormal(x: Value) -> Value:

@@ -18,6 +18,22 @@ def _nothing() -> None:
     """A function that can be pickled, for a tally that is sent to another process."""
 
 
+class Deadline:
+    """The end of an amount of processor time of this thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.thread_time() + seconds
+        # Processor time takes a system call to read, and passes no faster than time on the clock.
+        self._earliest = time.monotonic() + seconds
+
+    def has_passed(self) -> bool:
+        if (now := time.monotonic()) < self._earliest:
+            return False
+        left = self._end - time.thread_time()
+        self._earliest = now + left
+        return left < 0
+
+
 @dataclass
 class Tally:
     """Counts of everything that a launch has executed so far."""
@@ -31,7 +47,7 @@ class Tally:
     work_of: list[int] = field(default_factory=list)  # Program.work
     work: int = 0  # thread-instructions; a matrix product counts as its multiply-adds
     limit: float = math.inf  # value of `work` above which the launch is long
-    deadline: float = math.inf  # processor time after which it is long
+    deadline: Deadline | None = None  # after which it is long
     at_limit: Callable[[], None] = _nothing  # called once, by `is_long`
     is_known_long: bool = False
 
@@ -49,15 +65,12 @@ class Tally:
         self.warps[pc] += warps
         self.lanes[pc] += lanes
         self.work += lanes * self.work_of[pc]
-        if self.work > self.limit or self.is_late():
+        if self.work > self.limit or (self.deadline and self.deadline.has_passed()):
             self.is_long()
-
-    def is_late(self) -> bool:
-        return self.deadline < math.inf and time.thread_time() > self.deadline
 
     def is_long(self) -> None:
         """The launch turns out to be long."""
-        self.limit = self.deadline = math.inf
+        self.limit, self.deadline = math.inf, None
         if not self.is_known_long:
             self.is_known_long = True
             self.at_limit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,7 +11,7 @@ import numpy as np
 
 from gemmlab.core import status
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.counters.tally import Deadline, Tally
 from gemmlab.emulator.execution.livelock import Chunk, LivelockDetector
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order
@@ -62,7 +61,7 @@ def execute(
         launch.heap.reset()
     tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
     tally.limit, tally.at_limit = limit, at_limit
-    tally.deadline = time.thread_time() + seconds
+    tally.deadline = Deadline(seconds) if seconds < math.inf else None
     clusters = math.prod(launch.grid) // per_cluster
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
