@@ -18,8 +18,8 @@ Value = Any  # an array, or a NumPy scalar if all lanes are equal
 F32, F64 = np.float32, np.float64
 NAN32 = np.uint32(0x7FFFFFFF).view(F32)
 NAN64 = np.uint64(0x7FF8000000000000).view(F64)
-_ONE, _TIE_MASK, _TIE = np.uint32(1), np.int64(0x1FFFFFFF), np.int64(0x10000000)
-_NORMAL, _SPECIAL = np.uint32(0x01000002), np.uint32(0xFE000000)
+_TIE_MASK, _TIE = np.int64(0x1FFFFFFF), np.int64(0x10000000)
+_SMALLEST = np.finfo(F32).smallest_normal
 
 
 def canonical32(x: Value) -> Value:
@@ -53,16 +53,14 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
     total = np.multiply(a, b, dtype=F64)
     total = total + c
     result = total.astype(F32)
-    # Shift out the sign and subtract: results up to the smallest normal number wrap around to the
-    # top of the range, where NaNs are, so one comparison finds both.
-    special = ((result.view(np.uint32) << _ONE) - _NORMAL) >= _SPECIAL
     tie = (total.view(np.int64) & _TIE_MASK) == _TIE
-    # Of few elements, NumPy counts four times as fast as any() tells. Zeros are special, but exact.
-    # They are common, because zeros pad tiles at the edges.
-    count = np.count_nonzero(special)
-    if not np.count_nonzero(tie) and not (count and count + np.count_nonzero(total) > total.size):
+    normal = np.abs(result) > _SMALLEST  # no NaN is
+    # Zeros are exact. They are common, because zeros pad tiles at the edges. Of few elements, NumPy
+    # counts four times as fast as any() tells.
+    count = np.count_nonzero(normal)
+    if not np.count_nonzero(tie) and (count == total.size or count == np.count_nonzero(total)):
         return result
-    doubtful = (special | tie) & (total != 0)
+    doubtful = (tie | ~normal) & (total != 0)
     if not np.count_nonzero(doubtful):
         return result
     repaired = np.array(result)

@@ -12,6 +12,7 @@ enabled.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,7 @@ BANKS = 32
 BANK_BYTES = 4
 # Two phases of a load merge if all lanes read the same address as lane ^ 1, or all as lane ^ 2.
 PAIRS = (1, 2)
+MOST_KNOWN = 2048  # addresses of an access whose cost is remembered
 
 
 @dataclass
@@ -144,6 +146,24 @@ def wavefronts(
     addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A phase takes as
     many wavefronts as the largest number of distinct words in one bank.
     """
+    if addresses.size > MOST_KNOWN:
+        return _wavefronts(addresses, enabled, width, is_load)
+    on = None if enabled is None else enabled.tobytes()
+    return _known_wavefronts(addresses.tobytes(), on, width, is_load)
+
+
+@lru_cache(maxsize=1024)  # loops access the same addresses again
+def _known_wavefronts(
+    addresses: bytes, enabled: bytes | None, width: int, is_load: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.frombuffer(addresses, np.int64).reshape(-1, LANES)
+    on = None if enabled is None else np.frombuffer(enabled, bool).reshape(rows.shape)
+    return _wavefronts(rows, on, width, is_load)
+
+
+def _wavefronts(
+    addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
+) -> tuple[np.ndarray, np.ndarray]:
     cost = _largest_bank(phases(addresses, enabled, width, is_load))  # (warp, phase)
     return cost.sum(axis=1), (cost > 0).sum(axis=1)
 
