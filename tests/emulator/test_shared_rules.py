@@ -95,6 +95,7 @@ def kernel(body: str) -> str:
 
 def on_numpy(text: str) -> None:
     wgmma.chunk_offsets.cache_clear()
+    rules.known_wavefronts.cache_clear()
     block = (128 if "wgmma" in text else 64, 1, 1)
     with suppress(OutOfBoundsError):
         run(text, "k", (1, 1, 1), block, [np.zeros(4096, np.uint32)], tier="numpy")

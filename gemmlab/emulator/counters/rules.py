@@ -149,11 +149,11 @@ def wavefronts(
     if addresses.size > MOST_KNOWN:
         return _wavefronts(addresses, enabled, width, is_load)
     on = None if enabled is None else enabled.tobytes()
-    return _known_wavefronts(addresses.tobytes(), on, width, is_load)
+    return known_wavefronts(addresses.tobytes(), on, width, is_load)
 
 
 @lru_cache(maxsize=1024)  # loops access the same addresses again
-def _known_wavefronts(
+def known_wavefronts(
     addresses: bytes, enabled: bytes | None, width: int, is_load: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     rows = np.frombuffer(addresses, np.int64).reshape(-1, LANES)

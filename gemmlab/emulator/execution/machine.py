@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, spread, three_axes
 from gemmlab.emulator.copies.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.copies.bulk_copies import BulkCopies
 from gemmlab.emulator.execution.budget import over_budget
@@ -137,7 +137,7 @@ class Machine(Threads):
         if np.size(guard) == 1:
             self.tally.guarded_off[index] += 0 if np.all(guard) else self.lanes_of(mask)
             return
-        on = np.broadcast_to(three_axes(guard), self.extent.shape)
+        on = spread(three_axes(guard), self.extent.shape)
         self.tally.guarded_off[index] += int(np.count_nonzero(self.active(mask) & ~on))
 
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.emulator.arithmetic.formats import FORMATS, values
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, spread, three_axes
 from gemmlab.emulator.arithmetic.tensor_core import E8M13, F16, F32
 from gemmlab.emulator.copies.tensor_maps import swizzled_by
 from gemmlab.emulator.launch.threads import Threads
@@ -288,7 +288,7 @@ class Wgmma:
     def _accumulators(self, p: Product, registers: Sequence[Value], at: Places) -> np.ndarray:
         """The accumulators of each warp: (warps, 16, N)."""
         shape = self.threads.extent.shape
-        stacked = np.stack([np.broadcast_to(three_axes(x), shape)[at] for x in registers])
+        stacked = np.stack([spread(three_axes(x), shape)[at] for x in registers])
         if p.result == "f16":  # two elements per register
             parts = stacked.view(p.dtype).reshape(-1, 2, stacked.shape[1], 8, 4, 2)
         else:
