@@ -337,11 +337,16 @@ def test_few_terms_are_added_in_float32() -> None:
 
 
 def test_shallow_products_take_more_accurate_tiles() -> None:
-    """Each as soon as it is accurate enough, and none with more products than needed."""
+    """Each as soon as it is accurate enough, with no more products and chains than needed."""
     for k in range(LEAST_DEPTH, 300):
         found = [route.tile.config for route in direct.routes(SM90, (True, False), k)]
         assert {config.products for config in found} == {3 if k >= LEAST_K[3, 32] else 4}
         assert all(config.least_k <= k for config in found)
         every = {tile.config for tile in SM90.direct if tile.config.products == found[0].products}
+        accurate = {config for config in every if config.least_k <= k}
+        longest = {
+            size: max(x.chain for x in accurate if (x.block_m, x.block_n) == size)
+            for size in {(x.block_m, x.block_n) for x in accurate}
+        }
         kept = {replace(config, a_major="k", b_major="mn") for config in found}
-        assert kept == {config for config in every if config.least_k <= k}
+        assert kept == {x for x in accurate if x.chain == longest[x.block_m, x.block_n]}

@@ -45,7 +45,7 @@ class Factors(NamedTuple):
 
 
 def tiles(arch: Architecture, k: Any) -> tuple[DirectTile, ...]:
-    """The tiles with the fewest products that are accurate at that depth."""
+    """The tiles that are accurate at that depth, with few products and in long chains."""
     return _tiles(arch, _limit(arch, k))
 
 
@@ -64,7 +64,11 @@ def _limits(arch: Architecture) -> list[int]:
 def _tiles(arch: Architecture, limit: int) -> tuple[DirectTile, ...]:
     accurate = [tile for tile in arch.direct if tile.config.least_k <= limit]
     fewest = min(tile.config.products for tile in accurate)
-    return tuple(tile for tile in accurate if tile.config.products == fewest)
+    found = {}
+    for tile in sorted(accurate, key=lambda tile: tile.config.chain):
+        if tile.config.products == fewest:
+            found[tile.config.block_m, tile.config.block_n] = tile
+    return tuple(found.values())
 
 
 def routes(arch: Architecture, k_major: tuple[bool, bool], k: Any) -> tuple[Route, ...]:
@@ -300,13 +304,17 @@ def _multiply(
         "splits": splits,
         "slices": slices,
     }
-    items = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * product.batch * slices
-    args["items"] = items
+    rows, columns = ceil_div(m, config.block_m), ceil_div(n, config.block_n)
+    args["items"] = items = rows * columns * product.batch * slices
     blocks = items
     if splits == 1:
         at_once = sms * route.tile.at_once
         at_once *= ceil_div(items, at_once * MOST_ITEMS)
         rounds = ceil_div(items, at_once)
         blocks = ceil_div(items, rounds)
+    # From a block's item to its next one, `blocks` further on.
+    tile = blocks % (rows * columns)
+    args["by_matrix"], args["by_row"] = blocks // (rows * columns), tile % rows
+    args["by_column"] = tile // rows
     grid, block = (blocks * splits, 1, 1), (config.threads, 1, 1)
     return PlannedLaunch("multiply", config, grid, block, args, (), splits, config.smem_bytes, arch)

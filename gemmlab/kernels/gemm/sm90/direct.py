@@ -46,6 +46,7 @@ Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
 
 import operator
+from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Int64, TFloat32, Uint8, Uint32, cute
@@ -62,8 +63,11 @@ from gemmlab.kernels.gemm.sm90.items import (
     Result,
     Ring,
     Work,
+    advance,
     copy_next,
     cursor_of,
+    place_of,
+    start_at,
 )
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.rescue import condemn_if_small
@@ -155,9 +159,14 @@ def release(ring: Ring, buffer: Int32, lane: Int32) -> None:
 
 @cute.jit
 def consume(
-    sums: cute.Tensor, mma: cute.TiledMma, work: Work, result: Result, config: cutlass.Constexpr
+    sums: cute.Tensor,
+    place: cute.Tensor,
+    mma: cute.TiledMma,
+    work: Work,
+    result: Result,
+    config: cutlass.Constexpr,
 ) -> Int32:
-    """Compute all items of the block; return their number.
+    """Compute all items of the block; return their number, and the last one's place.
 
     All but the last are stored, except what is condemned. `sums` are those of the last one.
     """
@@ -178,6 +187,7 @@ def consume(
     total = count * each
     shares, size = (work.share,), config.block_m * CHUNK
     cursor = cursor_of(items, shares, config)
+    start_at(place, items)
     wait_for_previous()
     for i in cutlass.range(config.stages, unroll=1):
         copy_next(cursor, items, shares, work.staged + i * size, config)
@@ -201,7 +211,8 @@ def consume(
                         pass_turn(group, config.groups)
                     if cutlass.const_expr(pair == 0):
                         if ordinal > 0 and cutlass.const_expr(not others):
-                            store_if_sound(sums, work, ordinal - 1, result, config)
+                            store_if_sound(sums, work, ordinal - 1, place, result, config)
+                            advance(place, items)
                         copy_next(cursor, items, shares, work.staged + stage * size, config)
                         stage = wrapped(stage + 1, config.stages)
                     if cutlass.const_expr(pair == pairs - 1):
@@ -256,11 +267,13 @@ def multiply(
     k: Int32,
     division: tuple,
     blocks: Int32,
+    by: Any,
     config: cutlass.Constexpr,
 ) -> None:
     """Compute this block's items of C = alpha·A·B + beta·D, which `blocks` blocks share.
 
-    division: blocks of a cluster that share k, slices of k, and items.
+    division: blocks of a cluster that share k, slices of k, and items. by: as in `Items`; None: it
+    is computed.
     """
     splits, slices, items = division
     thread, _, _ = cute.arch.thread_idx()
@@ -272,12 +285,14 @@ def multiply(
         cute.ceil_div(result.shape[0], config.block_m),
         cute.ceil_div(result.shape[1], config.block_n),
     )
-    piece = first // (tiles[0] * tiles[1]) % slices  # a block has one item if there are slices
+    *start, piece = place_of(first, tiles, slices)  # a block has one item if there are slices
+    if cutlass.const_expr(by is None):
+        by = place_of(step, tiles, Int32(1))
     chunks = cute.ceil_div(k, CHUNK)
     each = cute.ceil_div(chunks, splits * slices)
     begin = cutlass.min((piece * splits + rank) * each, chunks)
     end = cutlass.min(begin + each, chunks)
-    own = Items(operands, tiles, slices, first, step, items, (begin, end), k)
+    own = Items(operands, tiles, piece, first, step, items, start, by, (begin, end), k)
     if cutlass.const_expr(not config.shares_multiprocessor):
         let_next_start()
     if warp >= config.warps:
@@ -297,8 +312,9 @@ def multiply(
         mma = tiled_mma(config)
         shape = mma.partition_shape_C((config.block_m, config.block_n))
         sums = cute.make_rmem_tensor(shape, Float32)
-        count = consume(sums, mma, work, result, config)
-        store_last(sums, mma, work, result, count, splits, k, config)
+        place = cute.make_rmem_tensor(3, Int32)
+        count = consume(sums, place, mma, work, result, config)
+        store_last(sums, mma, work, result, count, place, splits, slices, k, config)
 
 
 @cute.kernel
@@ -326,6 +342,9 @@ def kernel(
     splits: Int32,
     slices: Int32,
     items: Int32,
+    by_matrix: Int32,
+    by_row: Int32,
+    by_column: Int32,
     config: cutlass.Constexpr,
 ):
     blocks, _, _ = cute.arch.grid_dim()
@@ -335,7 +354,8 @@ def kernel(
     )
     strides = (row_c, column_c), (row_d, column_d)
     result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
-    multiply(operands, result, k, (splits, slices, items), blocks, config)
+    division, by = (splits, slices, items), (by_matrix, by_row, by_column)
+    multiply(operands, result, k, division, blocks, by, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -14,7 +14,7 @@ MOST_ITEMS = 63  # tiles that a block computes one after the other
 # holds (`gemmlab docs fp16x3`).
 LEAST_K = {(3, 32): 192, (4, 16): 64, (4, 8): 32}
 # Warpgroups that multiply, and blocks per multiprocessor -> see `DirectConfig.registers`.
-REGISTERS = {(2, 1): (72, 216), (1, 1): (96, 160), (1, 2): (96, 160), (1, 3): (56, 104)}
+REGISTERS = {(2, 1): (72, 216), (1, 1): (96, 160), (1, 2): (96, 160), (1, 3): (48, 112)}
 SEVERAL_CHAINS = (80, 176)  # with one warpgroup that multiplies
 
 

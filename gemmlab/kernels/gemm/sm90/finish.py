@@ -78,7 +78,8 @@ def kernel(
                 )
                 c_strides, factors = ((row_c, 1), (row_d, column_d)), (alpha, beta)
                 result = Result((c, d), (m, n), c_strides, (batch_c, batch_d), Int64(0), factors)
-                multiply(operands, result, k, (1, 1, items), cutlass.min(blocks, items), config)
+                division, own = (1, 1, items), cutlass.min(blocks, items)
+                multiply(operands, result, k, division, own, None, config)
         elif thread < repair.THREADS:
             if not_finite > 0:
                 repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)

@@ -54,10 +54,12 @@ class Items(NamedTuple):
 
     operands: tuple
     tiles: tuple  # rows and columns of tiles
-    slices: Int32
+    piece: Int32  # the slice of k, the same for all items of a block
     first: Int32
     step: Int32
     end: Int32
+    start: tuple  # where the first one is; see `place_of`
+    by: tuple  # from there to the next one; rows and columns may be beyond the last
     chunks: tuple  # first and last + 1
     k: Int32
 
@@ -88,37 +90,56 @@ class Cursor(NamedTuple):
     """How far a thread has come with its copies."""
 
     at: cute.Tensor  # (3) item, chunk, and the chunk at which to `aim` again
+    place: cute.Tensor  # (3) of the item
     modes: cute.Tensor  # (shares) how elements are copied
     last: cute.Tensor  # (shares) the last vector, from the warp's first one on
     addresses: cute.Tensor  # (shares) of the thread's first elements
 
 
 @cute.jit
-def located(items: Items, item: Int32) -> tuple:
-    """The matrix in the stack, the slice of k, the row and the column of tiles of an item."""
-    count = items.tiles[0] * items.tiles[1]
+def place_of(item: Int32, tiles: tuple, slices: Int32) -> tuple:
+    """The matrix in the stack, the row and column of tiles, and the slice of k."""
+    count = tiles[0] * tiles[1]
     tile, other = item % count, item // count
-    place = tile % items.tiles[0], tile // items.tiles[0]
-    return other // items.slices, other % items.slices, *place
+    return other // slices, tile % tiles[0], tile // tiles[0], other % slices
 
 
 @cute.jit
-def side_of(items: Items, item: Int32, which: cutlass.Constexpr) -> Side:
+def start_at(place: cute.Tensor, items: Items) -> None:
+    """Set a place (3) to that of the block's first item."""
+    for i in cutlass.range_constexpr(3):
+        place[i] = items.start[i]
+
+
+@cute.jit
+def advance(place: cute.Tensor, items: Items) -> None:
+    """Go to the block's next item. Divisions would take hundreds of cycles."""
+    for i in cutlass.range_constexpr(3):
+        place[i] += items.by[i]
+    if place[1] >= items.tiles[0]:
+        place[1] -= items.tiles[0]
+        place[2] += 1
+    if place[2] >= items.tiles[1]:
+        place[2] -= items.tiles[1]
+        place[0] += 1
+
+
+@cute.jit
+def side_of(items: Items, place: Any, which: cutlass.Constexpr) -> Side:
     """Operand A (`which` = 0) or B as an item sees it."""
-    operand, place = items.operands[which], located(items, item)
+    operand = items.operands[which]
     shape = (operand.extent, items.k) if operand.major == "k" else (items.k, operand.extent)
     layout = cute.make_layout(shape, stride=(operand.ld, 1))
     matrix = cute.make_tensor(operand.start + place[0] * operand.step, layout)
-    return Side(matrix, operand.major, operand.size, place[2 + which] * operand.size)
+    return Side(matrix, operand.major, operand.size, place[1 + which] * operand.size)
 
 
 @cute.jit
-def target_of(items: Items, item: Int32, result: Result) -> tuple:
+def target_of(items: Items, place: Any, result: Result) -> tuple:
     """The first row and column of an item's tile, then C, or its slice, and D."""
-    matrix, piece, row, column = located(items, item)
-    c = result.starts[0] + (matrix * result.steps[0] + piece * result.slice_step)
-    d = result.starts[1] + matrix * result.steps[1]
-    corner = row * items.operands[0].size, column * items.operands[1].size
+    c = result.starts[0] + (place[0] * result.steps[0] + items.piece * result.slice_step)
+    d = result.starts[1] + place[0] * result.steps[1]
+    corner = place[1] * items.operands[0].size, place[2] * items.operands[1].size
     return corner, *matrices((c, d), result.shape, result.strides)
 
 
@@ -128,7 +149,7 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
 
     shares: what the thread copies of A and B.
     """
-    at, modes, last, addresses = cursor
+    at, place, modes, last, addresses = cursor
     if at[0] < items.end:
         whole = at[1] < items.k // CHUNK
         at[2] = items.chunks[1]
@@ -136,7 +157,7 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
             at[2] = cutlass.min(items.k // CHUNK, items.chunks[1])
         for i in cutlass.range_constexpr(len(shares)):
             own = shares[i]
-            side, k_major = side_of(items, at[0], own.which), is_k_major(own.which, config)
+            side, k_major = side_of(items, place, own.which), is_k_major(own.which, config)
             matrix = side.matrix
             vectors = matrix.shape[0 if k_major else 1]
             vector, k = side.origin + own.first[0], at[1] * CHUNK + own.first[1]
@@ -170,13 +191,14 @@ def aim(cursor: Cursor, items: Items, shares: tuple, config: cutlass.Constexpr) 
 @cute.jit
 def cursor_of(items: Items, shares: tuple, config: cutlass.Constexpr) -> Cursor:
     """A cursor at the block's first item, or at the end if there are no chunks."""
-    sizes = 3, len(shares), len(shares)
-    at, modes, last = (cute.make_rmem_tensor(size, Int32) for size in sizes)
-    cursor = Cursor(at, modes, last, cute.make_rmem_tensor(len(shares), Int64))
+    sizes = 3, 3, len(shares), len(shares)
+    at, place, modes, last = (cute.make_rmem_tensor(size, Int32) for size in sizes)
+    cursor = Cursor(at, place, modes, last, cute.make_rmem_tensor(len(shares), Int64))
     for numbers in cursor:
         numbers.fill(0)
     at[0] = items.first if items.chunks[0] < items.chunks[1] else items.end
     at[1] = items.chunks[0]
+    start_at(place, items)
     aim(cursor, items, shares, config)
     return cursor
 
@@ -191,7 +213,7 @@ def copy_next(
     last one become zeros, or copies of it: they hold infinite, NaN or small elements only if it
     does.
     """
-    at, modes, last, addresses = cursor
+    at, place, modes, last, addresses = cursor
     if at[0] < items.end:
         for i in cutlass.range_constexpr(len(shares)):
             own = shares[i]
@@ -213,6 +235,7 @@ def copy_next(
             if at[1] == items.chunks[1]:
                 at[0] += items.step
                 at[1] = items.chunks[0]
+                advance(place, items)
             aim(cursor, items, shares, config)
     cute.arch.cp_async_commit_group()
 
