@@ -35,7 +35,7 @@ def _texts(files: Iterable[Path]) -> list[tuple[Path, str]]:
     return sorted(texts.items())
 
 
-@cache  # for kernels, most of whose files are the same
+@cache  # kernels have most of their files in common
 def _imported(text: str) -> tuple[Path, ...]:
     """Return the gemmlab files that a file imports: for `from a import b` those of a and a.b."""
     names = set()

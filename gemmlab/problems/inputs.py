@@ -18,7 +18,7 @@ import numpy as np
 
 from gemmlab.errors import InputError, UnknownNameError
 
-# In quotes, because NumPy imports np.random on first use.
+# In quotes, because NumPy imports np.random when it is first used, which takes milliseconds.
 Draw: TypeAlias = "Callable[[np.random.Generator, tuple[int, int], int], np.ndarray]"
 
 

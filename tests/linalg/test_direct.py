@@ -189,6 +189,16 @@ def test_stacks() -> None:
         check(run(a, b[0], splits), a, b[0], 4)
 
 
+@pytest.mark.parametrize("sms", [4, 8])
+@pytest.mark.slow
+def test_a_block_computes_tiles_of_several_matrices(sms: int) -> None:
+    """3 × 2 tiles of each of five. The next one is 4 further on in the same or in the next matrix,
+    or 8: at least one matrix further on."""
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((5, 130, 40), "f4"), rng.standard_normal((5, 40, 70), "f4")
+    check(run(a, b, sms=sms), a, b, 8)
+
+
 BIAS = Stack(70, 66, 0, 1)
 
 
@@ -337,7 +347,7 @@ def test_few_terms_are_added_in_float32() -> None:
 
 
 def test_shallow_products_take_more_accurate_tiles() -> None:
-    """Each as soon as it is accurate enough, with no more products and chains than needed."""
+    """Each size as soon as it is accurate, with no more products and chains than needed."""
     for k in range(LEAST_DEPTH, 300):
         found = [route.tile.config for route in direct.routes(SM90, (True, False), k)]
         assert {config.products for config in found} == {3 if k >= LEAST_K[3, 32] else 4}

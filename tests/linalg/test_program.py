@@ -308,6 +308,20 @@ def test_what_is_added_may_have_any_strides(
 
 
 @pytest.mark.slow
+def test_a_block_computes_several_tiles_again(
+    memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 × 2 tiles of each of two matrices, on two multiprocessors."""
+    monkeypatch.setattr(program, "tolerated", lambda vectors: 0)
+    rng = np.random.default_rng(3)
+    a, b = all_wide(rng, (280, 40)).reshape(2, 140, 40), narrow(rng, (40, 70))
+    c, counts = run(memory, BY_DEFAULT, a, b)
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    assert counts.wide > 0
+    assert (np.abs(c - exact) <= 2 * 40**0.5 * U * size).all()
+
+
+@pytest.mark.slow
 def test_checks_find_nothing_where_doubtful_elements_are_computed(
     memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

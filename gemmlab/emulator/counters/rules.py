@@ -26,7 +26,7 @@ BANKS = 32
 BANK_BYTES = 4
 # Two phases of a load merge if all lanes read the same address as lane ^ 1, or all as lane ^ 2.
 PAIRS = (1, 2)
-MOST_KNOWN = 2048  # addresses of an access whose cost is remembered
+MOST_KNOWN = 2048  # most addresses of an access whose wavefronts are remembered
 
 
 @dataclass
@@ -148,11 +148,12 @@ def wavefronts(
     """
     if addresses.size > MOST_KNOWN:
         return _wavefronts(addresses, enabled, width, is_load)
+    rows = addresses.astype(np.int64, copy=False).tobytes()
     on = None if enabled is None else enabled.tobytes()
-    return known_wavefronts(addresses.tobytes(), on, width, is_load)
+    return known_wavefronts(rows, on, width, is_load)
 
 
-@lru_cache(maxsize=1024)  # loops access the same addresses again
+@lru_cache(maxsize=1024)  # loops access the same addresses over and over
 def known_wavefronts(
     addresses: bytes, enabled: bytes | None, width: int, is_load: bool
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -19,11 +19,12 @@ def _nothing() -> None:
 
 
 class Deadline:
-    """The end of an amount of processor time of this thread."""
+    """A limit on the processor time of this thread, from now on."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.thread_time() + seconds
-        # Processor time takes a system call to read, and passes no faster than time on the clock.
+        # Reading processor time takes a system call. It passes no faster than time on the clock,
+        # so the clock is read first.
         self._earliest = time.monotonic() + seconds
 
     def has_passed(self) -> bool:

@@ -45,7 +45,7 @@ class Factors(NamedTuple):
 
 
 def tiles(arch: Architecture, k: Any) -> tuple[DirectTile, ...]:
-    """The tiles that are accurate at that depth, with few products and in long chains."""
+    """The tiles that are accurate at that depth with the fewest products, in the longest chains."""
     return _tiles(arch, _limit(arch, k))
 
 
@@ -64,7 +64,7 @@ def _limits(arch: Architecture) -> list[int]:
 def _tiles(arch: Architecture, limit: int) -> tuple[DirectTile, ...]:
     accurate = [tile for tile in arch.direct if tile.config.least_k <= limit]
     fewest = min(tile.config.products for tile in accurate)
-    found = {}
+    found = {}  # of tiles of one size, the last one stays
     for tile in sorted(accurate, key=lambda tile: tile.config.chain):
         if tile.config.products == fewest:
             found[tile.config.block_m, tile.config.block_n] = tile
@@ -312,7 +312,7 @@ def _multiply(
         at_once *= ceil_div(items, at_once * MOST_ITEMS)
         rounds = ceil_div(items, at_once)
         blocks = ceil_div(items, rounds)
-    # From a block's item to its next one, `blocks` further on.
+    # How far apart a block's items are: `blocks` tiles.
     tile = blocks % (rows * columns)
     args["by_matrix"], args["by_row"] = blocks // (rows * columns), tile % rows
     args["by_column"] = tile // rows

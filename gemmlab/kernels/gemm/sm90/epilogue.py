@@ -303,6 +303,18 @@ def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
 
 
 @cute.jit
+def computes(counts: tuple, limits: tuple) -> Boolean:
+    """Whether the numbers of elements at risk, or of doubtful ones, are those of this kernel.
+
+    counts: the status of A and of B, and the number of doubtful elements, in memory.
+    """
+    status_a, status_b, doubted = counts
+    least, most, most_doubts = limits
+    risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
+    return (risk >= least and risk <= most) or exceeds(doubted, most_doubts)
+
+
+@cute.jit
 def least_magnitude(shortfall: Float32, depth: Int32, peak: cutlass.Constexpr) -> Float32:
     """A lower bound on the sum of the magnitudes of a sum's terms, or 0; see `Scheme`."""
     exponent = 2 * peak - 1 - Int32(shortfall)  # Int32 rounds down

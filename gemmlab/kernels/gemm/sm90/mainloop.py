@@ -42,12 +42,11 @@ import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
-from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
-    exceeds,
+    computes,
     exponents_at,
     extremes,
     finish_tile,
@@ -328,18 +327,6 @@ def play_role(
     # arrive at its barriers.
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-
-
-@cute.jit
-def computes(counts: tuple, limits: tuple) -> Boolean:
-    """Whether the numbers of elements at risk, or of doubtful ones, are those of this kernel.
-
-    counts: the status of A and of B, and the number of doubtful elements, in memory.
-    """
-    status_a, status_b, doubted = counts
-    least, most, most_doubts = limits
-    risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
-    return (risk >= least and risk <= most) or exceeds(doubted, most_doubts)
 
 
 @cute.kernel
