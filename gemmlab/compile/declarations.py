@@ -1,15 +1,16 @@
 """The C++ types of a kernel's parameters and a module's variables, which PTX does not record.
 
-The compiler reports them. For each type, one line is appended to the source. It names a deprecated
-function whose template arguments are the type's properties, and the warning of NVRTC's front end
-prints their values. This takes milliseconds.
+The compiler reports them. For each kernel and variable, one line is appended to the source. It
+names a deprecated function whose template arguments are the properties of types, and the warning of
+NVRTC's front end prints their values. Lines for the kernels that are found in the text are compiled
+together with it: a second pass of the front end takes 20 ms, or a second if headers are large.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -44,41 +45,49 @@ _CODES = {cpp: number for number, cpp in enumerate(_DTYPES, 1)}
 _SETUP = """
 #line 1 "gemmlab_types"
 struct __half; struct __half2; struct __nv_bfloat16; struct __nv_bfloat162;
-template <class T> struct gemmlab_type {{ static constexpr int code = 0, lanes = 1, points = 0; }};
+template <class T> struct gemmlab_type {{ enum : int {{ code = 0, lanes = 1, points = 0 }}; }};
 template <class T> struct gemmlab_type<const T> : gemmlab_type<T> {{}};
 template <class T> struct gemmlab_type<volatile T> : gemmlab_type<T> {{}};
 template <class T> struct gemmlab_type<const volatile T> : gemmlab_type<T> {{}};
 template <class T, int n> struct gemmlab_type<T[n]> : gemmlab_type<T> {{}};
 template <class T, int n> struct gemmlab_type<const T[n]> : gemmlab_type<T> {{}};
 template <class T> struct gemmlab_type<T*> : gemmlab_type<T> {{
-  static constexpr int points = 1 + gemmlab_type<T>::points;
+  enum : int {{ points = 1 + gemmlab_type<T>::points }};
 }};
-template <class T> struct gemmlab_constant {{ static constexpr int value = 0; }};
-template <class T> struct gemmlab_constant<const T> {{ static constexpr int value = 1; }};
-template <class T, int n> struct gemmlab_constant<const T[n]> {{ static constexpr int value = 1; }};
+template <class T> struct gemmlab_constant {{ enum : int {{ value = 0 }}; }};
+template <class T> struct gemmlab_constant<const T> {{ enum : int {{ value = 1 }}; }};
+template <class T, int n> struct gemmlab_constant<const T[n]> {{ enum : int {{ value = 1 }}; }};
 template <class T, int n> struct gemmlab_constant<T[n]> : gemmlab_constant<T> {{}};
-template <class T, int i> struct gemmlab_extent {{ static constexpr int value = 0; }};
-template <class T, int n> struct gemmlab_extent<T[n], 0> {{ static constexpr int value = n; }};
+template <class T, int i> struct gemmlab_extent {{ enum : int {{ value = 0 }}; }};
+template <class T, int n> struct gemmlab_extent<T[n], 0> {{ enum : int {{ value = n }}; }};
 template <class T, int n, int i> struct gemmlab_extent<T[n], i> : gemmlab_extent<T, i - 1> {{}};
-template <int i, class T> struct gemmlab_parameter;
-template <class R, class F, class... A> struct gemmlab_parameter<0, R (*)(F, A...)> {{
-  using type = F;
-}};
-template <int i, class R, class F, class... A> struct gemmlab_parameter<i, R (*)(F, A...)>
-    : gemmlab_parameter<i - 1, R (*)(A...)> {{}};
+template <int code, int lanes, int points> struct gemmlab_parameter {{}};
+template <class... P> struct gemmlab_parameters {{}};
 {types}
+template <class... A> __device__ auto gemmlab_kernel(void (*)(A...)) -> gemmlab_parameters<
+    gemmlab_parameter<gemmlab_type<A>::code, gemmlab_type<A>::lanes, gemmlab_type<A>::points>...>;
+template <int number, class... P>
+[[deprecated]] __device__ int gemmlab_answer(gemmlab_parameters<P...>);
 template <int number, int code, int lanes, int points, int constant, int... extents>
 [[deprecated]] __device__ int gemmlab_answer();
 #line 1 "gemmlab_types"
 """
-_ANSWER = re.compile(
-    rf"{_FILE}\((\d+)\): warning.*\[with number=\d+, "
+_MESSAGE = re.compile(rf"(?m)^{_FILE}\((\d+)\): (error|warning).*\n(?:.+\n)*\n?")
+_OF_VARIABLE = re.compile(
+    r"\[with number=\d+, "
     r"code=(\d+), lanes=(\d+), points=(\d+), constant=(\d), extents=<([^>]*)>"
 )
-_ERROR = re.compile(rf"{_FILE}\((\d+)\): error")
+_OF_KERNEL = re.compile(r"\[with number=\d+, P=<(.*)>\]")
+_PARAMETER = re.compile(r"gemmlab_parameter<(\d+), (\d+), (\d+)>")
 
-# For the parameters in a kernel's declaration.
+_REMARK = 'Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"\n\n'
+
+# For kernels and their parameters in the text.
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+_ATTRIBUTE = re.compile(r"\b__\w+__\s*\((?:[^()]|\([^()]*\))*\)")  # __launch_bounds__(256)
+_KERNEL = re.compile(r"\b__global__\b[^;{}()]*?\b(\w+)\s*\(")
+_IF, _END_IF = (re.compile(rf"(?m)^[ \t]*#[ \t]*{word}") for word in ("if", "endif"))
 _BRACKETS = re.compile(r"\([^()]*\)|<[^<>]*>|\[[^\[\]]*\]")
 
 
@@ -96,13 +105,33 @@ class Declared(NamedTuple):
     is_constant: bool
 
 
+def kernels(source: str) -> list[str]:
+    """Return the names of kernels that the text declares once, and not in a namespace, template or
+    conditional part, so that their names are valid at its end."""
+    text = _STRING.sub('""', _COMMENT.sub(" ", source))
+    text = _ATTRIBUTE.sub(" ", text)
+    found = Counter[str]()
+    for head in _KERNEL.finditer(text):
+        before = text[: head.start()]
+        opened = before.count("{") - before.count("}")
+        opened += len(_IF.findall(before)) - len(_END_IF.findall(before))
+        alone = not opened and "template" not in re.split(r"[;{}]", before)[-1]
+        found[head[1]] += 1 if alone else 2
+    return [name for name, count in found.items() if count == 1]
+
+
 def typed(
-    artifact: Artifact, source: str, instance: str | None, log: Callable[[str], str]
+    artifact: Artifact,
+    source: str,
+    instance: str | None,
+    known: Mapping[str, Sequence[Declared] | None],
+    log: Callable[[str], str],
 ) -> Artifact:
     """Return the artifact with the C++ types and names of its parameters and variables, if known.
 
-    `instance` is the kernel's C++ name if the PTX name does not determine it. `log(text)` returns
-    the front end's log of the source followed by `text`.
+    `instance` is the kernel's C++ name if the PTX name does not determine it. `known` are the types
+    of parameters by kernel. `log(text)` returns the front end's log of the source followed by
+    `text`; it is called if types are missing.
     """
     kernel = instance or plain_name(artifact.entry)
     names = Counter(plain_name(v.symbol) for v in artifact.variable_types)
@@ -111,12 +140,15 @@ def typed(
         for v in artifact.variable_types
     ]
     count = len(artifact.parameters)
-    asked = [f"decltype({v.name})" for v in variables]
-    asked += [f"gemmlab_parameter<{i}, decltype(&{kernel})>::type" for i in range(count)]
-    if not asked:
-        return artifact
-    found = answers(log(questions(asked)), len(asked))
-    of_variables, of_parameters = found[: len(variables)], found[len(variables) :]
+    asked = [kernel] if count and known.get(kernel) is None else []
+    found, of_variables = dict(known), list[Declared | None]()
+    if asked or variables:
+        text = log(questions(asked, [v.name for v in variables]))
+        found |= answers(text, asked)
+        of_variables = answers_of_variables(text, len(asked), len(variables))
+    of_parameters: Sequence[Declared | None] = found.get(kernel) or ()
+    if len(of_parameters) != count:
+        of_parameters = [None] * count
     called = parameter_names(source, kernel, count)
     return replace(
         artifact,
@@ -157,38 +189,71 @@ def _parameter(known: ParameterType, declared: Declared | None) -> ParameterType
     return replace(known, dtype=declared.dtype if is_number else "", is_pointer=declared.points > 0)
 
 
-def questions(expressions: Sequence[str]) -> str:
-    """Return the text to append to a source to query the types that these expressions name."""
+def questions(kernels: Sequence[str], variables: Sequence[str] = ()) -> str:
+    """Return the text to append to a source to query the types of parameters and variables.
+
+    The code does not change.
+    """
     types = "".join(
         f"template <> struct gemmlab_type<{name}> "
-        f"{{ static constexpr int code = {_CODES[cpp]}, lanes = {lanes}, points = 0; }};\n"
+        f"{{ enum : int {{ code = {_CODES[cpp]}, lanes = {lanes}, points = 0 }}; }};\n"
         for name, cpp, lanes in _TYPES
     )
-    lines = []
-    for number, type_ in enumerate(expressions):
+    lines = [f"gemmlab_kernel(&{kernel})" for kernel in kernels]
+    lines = [f"gemmlab_answer<{number}>({line})" for number, line in enumerate(lines)]
+    for number, variable in enumerate(variables, len(lines)):
+        type_ = f"decltype({variable})"
         own = f"gemmlab_type<{type_}>"
         extents = ", ".join(f"gemmlab_extent<{type_}, {axis}>::value" for axis in range(_AXES))
         lines.append(
-            f"using gemmlab_{number} = decltype(gemmlab_answer<{number}, {own}::code, "
-            f"{own}::lanes, {own}::points, gemmlab_constant<{type_}>::value, {extents}>());\n"
+            f"gemmlab_answer<{number}, {own}::code, {own}::lanes, {own}::points, "
+            f"gemmlab_constant<{type_}>::value, {extents}>()"
         )
-    return _SETUP.format(types=types) + "".join(lines)
+    named = (f"using gemmlab_{i} = decltype({line});\n" for i, line in enumerate(lines))
+    return _SETUP.format(types=types) + "".join(named)
 
 
-def answers(log: str, count: int) -> list[Declared | None]:
-    """Return the types of the `count` expressions, in order; None for one that is invalid."""
-    wrong = {int(line) for line in _ERROR.findall(log)}
-    found: list[Declared | None] = [None] * count
-    for answer in _ANSWER.finditer(log):
-        line, code, lanes, points, is_constant = (int(answer[i]) for i in range(1, 6))
-        if line in wrong:
-            continue
-        extents = [int(extent) for extent in answer[6].split(",")]
-        dtype = [*_DTYPES.values()][code - 1] if code else ""
-        found[line - 1] = Declared(
-            dtype, tuple(n for n in extents if n), lanes, points, bool(is_constant)
-        )
+def answers(log: str, kernels: Sequence[str]) -> dict[str, list[Declared] | None]:
+    """Return the types of the parameters of each kernel; None for one that is invalid."""
+    found: dict[str, list[Declared] | None] = dict.fromkeys(kernels)
+    for number, message in _answered(log):
+        if number < len(kernels) and (answer := _OF_KERNEL.search(message)):
+            found[kernels[number]] = [
+                Declared(_dtype(code), (), int(lanes), int(points), False)
+                for code, lanes, points in _PARAMETER.findall(answer[1])
+            ]
     return found
+
+
+def answers_of_variables(log: str, first: int, count: int) -> list[Declared | None]:
+    """Return the types of the `count` variables whose questions follow `first` others, in order;
+    None for one that is invalid."""
+    found: list[Declared | None] = [None] * count
+    for number, message in _answered(log):
+        if number >= first and (answer := _OF_VARIABLE.search(message)):
+            code, lanes, points, is_constant, extents = answer.groups()
+            shape = tuple(int(extent) for extent in extents.split(",") if int(extent))
+            described = Declared(_dtype(code), shape, int(lanes), int(points), is_constant == "1")
+            found[number - first] = described
+    return found
+
+
+def _dtype(code: str) -> str:
+    return [*_DTYPES.values()][int(code) - 1] if int(code) else ""
+
+
+def _answered(log: str) -> list[tuple[int, str]]:
+    """Return the numbers of the questions that have no error, and the text of each message."""
+    messages = [(int(found[1]) - 1, found[2], found[0]) for found in _MESSAGE.finditer(log)]
+    wrong = {number for number, kind, _ in messages if kind == "error"}
+    return [(number, text) for number, _, text in messages if number not in wrong]
+
+
+def without_answers(log: str) -> tuple[str, bool]:
+    """Return the log without messages on questions, and whether one of them was an error."""
+    wrong = any(found[2] == "error" for found in _MESSAGE.finditer(log))
+    rest = _MESSAGE.sub("", log)
+    return rest if "warning" in rest.replace(_REMARK, "") else rest.replace(_REMARK, ""), wrong
 
 
 def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:

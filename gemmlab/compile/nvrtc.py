@@ -101,7 +101,14 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
     options = (*flags, *(f"--include-path={path}" for path in paths))
     instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
-    made = _ask(source, name, _place(name), tuple(program.headers.items()), options, instance)
+    kernels = [instance] if instance else declarations.kernels(source)
+    rest = name, _place(name), tuple(program.headers.items()), options, instance
+    made = _ask(source + declarations.questions(kernels), *rest) if kernels else _ask(source, *rest)
+    types = declarations.answers(made.get("log", ""), kernels)
+    if kernels and "error" in made:
+        log, wrong = declarations.without_answers(made.get("log", ""))
+        # Where a question is wrong, so may be what the log says of the source.
+        made = _ask(source, *rest) if wrong else made | {"log": log}
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         files = {file for file, _, _ in ERROR.findall(made["log"])}
         if files == {_EXPRESSIONS}:
@@ -124,7 +131,7 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
             only_log=True,
         ).get("log", "")
 
-    return declarations.typed(artifact, source, instance, log)
+    return declarations.typed(artifact, source, instance, types, log)
 
 
 @lru_cache(maxsize=1)  # kernels of one file are often loaded in succession and share its cubin
