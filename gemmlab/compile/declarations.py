@@ -192,8 +192,10 @@ def _parameter(known: ParameterType, declared: Declared | None) -> ParameterType
 def questions(kernels: Sequence[str], variables: Sequence[str] = ()) -> str:
     """Return the text to append to a source to query the types of parameters and variables.
 
-    The code does not change.
+    The code does not change. Returns "" if nothing is asked.
     """
+    if not kernels and not variables:
+        return ""
     types = "".join(
         f"template <> struct gemmlab_type<{name}> "
         f"{{ enum : int {{ code = {_CODES[cpp]}, lanes = {lanes}, points = 0 }}; }};\n"

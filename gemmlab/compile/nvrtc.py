@@ -103,12 +103,12 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
     kernels = [instance] if instance else declarations.kernels(source)
     rest = name, _place(name), tuple(program.headers.items()), options, instance
-    made = _ask(source + declarations.questions(kernels), *rest) if kernels else _ask(source, *rest)
+    made = _ask(source + declarations.questions(kernels), *rest)
     types = declarations.answers(made.get("log", ""), kernels)
-    if kernels and "error" in made:
-        log, wrong = declarations.without_answers(made.get("log", ""))
+    if "error" in made:
+        rest_of_log, wrong = declarations.without_answers(made.get("log", ""))
         # Where a question is wrong, so may be what the log says of the source.
-        made = _ask(source, *rest) if wrong else made | {"log": log}
+        made = _ask(source, *rest) if wrong else made | {"log": rest_of_log}
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         files = {file for file, _, _ in ERROR.findall(made["log"])}
         if files == {_EXPRESSIONS}:

@@ -24,6 +24,7 @@ from gemmlab.emulator.launch.coordinates import (
 from gemmlab.emulator.launch.launch import MAX_INSTRUCTIONS, Dim3, Launch
 from gemmlab.emulator.memory.arena import Allocation, GlobalMemory
 from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
+from gemmlab.emulator.native import fused
 from gemmlab.emulator.program import Program
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translation.translate import translate
@@ -175,6 +176,8 @@ def run(
             nothing = Tally.of(program)
             return Run(totals.counters(program, nothing), program, nothing, used, findings)
         tally = done
+    if used == "numpy":
+        fused.executed(tally.work)
     if trace is not None:
         trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:

@@ -1,9 +1,20 @@
 """Roundings that go wrong if computed through float64."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from snippets import ptx
 
+from gemmlab.emulator import run
 from gemmlab.emulator.arithmetic import numerics
+from gemmlab.emulator.native import fused
+
+WAYS: dict[str, Callable[[], Any]] = {
+    "NumPy": lambda: numerics.rounded_fma32,
+    "compiled": fused.fma32,
+}
 
 
 def float32(*bits):
@@ -22,7 +33,39 @@ def float32(*bits):
         ((0x7F800000, 0x00000000, 0x3F800000), 0x7FFFFFFF),
     ],
 )
-def test_fma_rounds_once(operands, wanted):
+@pytest.mark.parametrize("way", WAYS)
+def test_fma_rounds_once(operands, wanted, way):
     with np.errstate(all="ignore"):
-        result = numerics.fma32(*float32(*operands))
+        result = WAYS[way]()(*float32(*operands))
     assert result.view(np.uint32).tolist() == [wanted]
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 4099])
+def test_compiled_fma_has_the_bits_of_numpys(size):
+    """For arrays of any bits that are dense, strided, or one number for all."""
+    given = np.random.default_rng().integers(0, 2**32, (3, 2 * size), dtype=np.uint32)
+    a, b, c = given.view(np.float32)
+    with np.errstate(all="ignore"):
+        for terms in ((a, b, c), (a[::2], b[:size], c[::-2]), (a, b[0], c), (a[0], b[0], c[0])):
+            found, wanted = (WAYS[way]()(*terms) for way in WAYS)
+            assert found.dtype == np.float32 and found.shape == wanted.shape
+            assert np.array_equal(found.view(np.uint32), wanted.view(np.uint32))
+
+
+def test_the_compiled_fma_is_taken_when_much_has_run(monkeypatch):
+    monkeypatch.setattr(numerics, "compiled_fma32", None)
+    monkeypatch.setattr(fused, "_executed", 0)
+    text = "ld.param.u64 %q0, [p0]; mov.f32 %f1, 0f3F8CCCCD;"
+    text = ptx(f"{text} fma.rn.f32 %f1, %f1, %f1, %f1; st.global.f32 [%q0], %f1;", ["u64"])
+    x = np.zeros(1, np.float32)
+
+    def launch() -> tuple[Any, bytes]:
+        x[:] = 0
+        return run(text, None, (1, 1, 1), (1, 1, 1), [x], tier="numpy").counters, x.tobytes()
+
+    first = launch()
+    assert numerics.compiled_fma32 is None
+    monkeypatch.setattr(fused, "WORTH", 1)
+    assert launch() == first
+    assert numerics.compiled_fma32 is fused.fma32()
+    assert launch() == first

@@ -43,8 +43,17 @@ def div32(a: Value, b: Value) -> Value:
     return canonical32(a / b)
 
 
+# A faster function for `fma32`, from `native.fused`; the emulator's tests compare their bits.
+compiled_fma32: Callable[[Value, Value, Value], Value] | None = None
+
+
 def fma32(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c with one rounding.
+    """a·b + c with one rounding."""
+    return rounded_fma32(a, b, c) if compiled_fma32 is None else compiled_fma32(a, b, c)
+
+
+def rounded_fma32(a: Value, b: Value, c: Value) -> Value:
+    """`fma32` by operations that NumPy has.
 
     The product of two float32 numbers is exact in float64, so only the sum and the conversion
     round. Double rounding can be wrong only if the float64 sum is a tie between float32 numbers,

@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -61,15 +62,22 @@ def _pointers(address: int, count: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address))
 
 
+def kept(
+    what: str, text: Callable[[], str], level: int = QUICK, *, thoroughly: bool = False
+) -> bytes:
+    """Return object code from the disk cache, or build it from `text`."""
+    name = f"{disk_cache.name_of([what, *_build_inputs()])}.o"
+    image = disk_cache.load(name)
+    if image is None:
+        image = build(text(), level, thoroughly)
+        disk_cache.save(name, image)
+    return image
+
+
 @cache
 def runtime_library() -> Library:
     """Return the compiled runtime."""
-    name = f"{disk_cache.name_of(['runtime', *_build_inputs()])}.o"
-    image = disk_cache.load(name)
-    if image is None:
-        image = build(runtime.text(), thoroughly=True)
-        disk_cache.save(name, image)
-    return Library(image, ["functions", "run"])
+    return Library(kept("runtime", runtime.text, thoroughly=True), ["functions", "run"])
 
 
 def routines() -> np.ndarray:
@@ -80,12 +88,7 @@ def routines() -> np.ndarray:
 @cache
 def product_library(product: Product) -> Library:
     """Return the compiled function that multiplies matrices of one shape."""
-    name = f"{disk_cache.name_of(['product', *_build_inputs(), repr(product)])}.o"
-    image = disk_cache.load(name)
-    if image is None:
-        image = build(product.text, OPTIMIZED)
-        disk_cache.save(name, image)
-    return Library(image, ["multiply"])
+    return Library(kept(f"product {product!r}", lambda: product.text, OPTIMIZED), ["multiply"])
 
 
 class Code:
