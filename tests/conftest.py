@@ -43,7 +43,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     """Start the garbage collector."""
     gc.freeze()
-    gc.set_threshold(20_000)
+    gc.set_threshold(100_000)
     gc.enable()
 
 

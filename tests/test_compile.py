@@ -237,9 +237,61 @@ def test_kernels_of_a_cuda_file_are_compiled_once(
         ("k2", "x2"),
         ("k1", "x1"),
     ]
-    assert sum("only_log" not in request for request in asked) == 1
+    assert len(asked) == 1  # with the types of the parameters
     assert load(text, entry="k2", arch="sm_80").arch == "sm_80"  # another request
-    assert sum("only_log" not in request for request in asked) == 2
+    assert len(asked) == 2
+
+
+NAMED = 'extern "C" __global__ void k(float* x, unsigned char n) { *x = n; }'
+
+
+@pytest.mark.parametrize(
+    ("text", "requests"),
+    [
+        (NAMED, 1),
+        ("// __global__ void old(\n" + NAMED, 1),
+        ('__device__ const char* s = "__global__ void text(int i)";\n' + NAMED, 1),
+        ("#if 0\n__global__ void off(int i) {}\n#endif\n" + NAMED, 1),
+        ("#define DECLARE(f) __global__ void f(float* x)\nDECLARE(m);\n" + NAMED, 1),
+        ("template <int n> __global__ void t(int* x) { *x = n; }\n" + NAMED, 1),
+        ("namespace lab { __global__ void k2(int* x) { *x = 1; } }\n" + NAMED, 1),
+        ("namespace lab {\n" + NAMED + "\n}", 1),
+        ("__global__ void two(int* x) {}\n__global__ void two(float* x) {}\n" + NAMED, 1),
+        ("struct S {\n  friend __global__ void f(S s);\n};\n" + NAMED, 1),
+        ("#define NONE __global__ void gone(\n" + NAMED, 1),
+        ("__global__ void hidden(int i);\n#define hidden 0\n" + NAMED, 2),  # a wrong question
+    ],
+)
+def test_types_of_parameters_are_asked_together_with_the_code(
+    asked: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    text: str,
+    requests: int,
+) -> None:
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    found = load(text, entry="k" if "lab {\n" not in text else "lab::k")
+    assert [(p.name, p.dtype) for p in found.parameters] == [("x", "float32"), ("n", "uint8")]
+    assert len(asked) == requests
+
+
+def test_kernels_that_a_macro_names_are_asked_about_once(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    text = '#define K(name, type) extern "C" __global__ void name(type* x) {}\n'
+    text += "K(one, int) K(two, float) K(three, double)"
+    found = [load(text, entry=name).parameters[0].dtype for name in ("one", "two", "three")]
+    assert found == ["int32", "float32", "float64"]
+    assert [request["only_log"] for request in asked] == [False, True]
+
+
+@pytest.mark.parametrize("text", ["int i; *x = M;", "*x = M; }\n#if 1\n{", "*x = M; } {"])
+def test_errors_are_those_of_the_source_alone(text: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        load(f"__global__ void k(float* x) {{ {text} }}\n")
+    assert 'error: identifier "M" is undefined' in raised.value.log
+    assert "gemmlab" not in raised.value.log
 
 
 def test_ptx_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:

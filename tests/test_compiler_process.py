@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab.compile import compiler_process, ptx
+from gemmlab.compile import compiler_process, nvrtc, ptx
 from gemmlab.compile.nvrtc import compile_cuda
 from gemmlab.errors import CompileError
 
@@ -25,6 +25,7 @@ KERNEL = 'extern "C" __global__ void k(int* x) { *x = %d; }'
 def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
     monkeypatch.setattr(compiler_process, "_compilers", {})
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    nvrtc._ask.cache_clear()
     yield
     for compiler in compiler_process._compilers.values():
         compiler.end()

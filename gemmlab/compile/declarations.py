@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -86,6 +86,7 @@ _REMARK = 'Remark: The warnings can be suppressed with "-diag-suppress <warning-
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 _ATTRIBUTE = re.compile(r"\b__\w+__\s*\((?:[^()]|\([^()]*\))*\)")  # __launch_bounds__(256)
+_MACRO = re.compile(r"(?m)^[ \t]*#[ \t]*define\b(?:.*\\\n)*.*")
 _KERNEL = re.compile(r"\b__global__\b[^;{}()]*?\b(\w+)\s*\(")
 _IF, _END_IF = (re.compile(rf"(?m)^[ \t]*#[ \t]*{word}") for word in ("if", "endif"))
 _BRACKETS = re.compile(r"\([^()]*\)|<[^<>]*>|\[[^\[\]]*\]")
@@ -106,10 +107,10 @@ class Declared(NamedTuple):
 
 
 def kernels(source: str) -> list[str]:
-    """Return the names of kernels that the text declares once, and not in a namespace, template or
-    conditional part, so that their names are valid at its end."""
+    """Return the names of kernels that the text declares once, and not in a namespace, template,
+    macro or conditional part, so that their names are valid at its end."""
     text = _STRING.sub('""', _COMMENT.sub(" ", source))
-    text = _ATTRIBUTE.sub(" ", text)
+    text = _ATTRIBUTE.sub(" ", _MACRO.sub(" ", text))
     found = Counter[str]()
     for head in _KERNEL.finditer(text):
         before = text[: head.start()]
@@ -124,14 +125,16 @@ def typed(
     artifact: Artifact,
     source: str,
     instance: str | None,
+    entries: Iterable[str],
     known: Mapping[str, Sequence[Declared] | None],
     log: Callable[[str], str],
 ) -> Artifact:
     """Return the artifact with the C++ types and names of its parameters and variables, if known.
 
-    `instance` is the kernel's C++ name if the PTX name does not determine it. `known` are the types
-    of parameters by kernel. `log(text)` returns the front end's log of the source followed by
-    `text`; it is called if types are missing.
+    `instance` is the kernel's C++ name if the PTX name does not determine it; `entries` are the PTX
+    names of all kernels. `known` are the types of parameters by kernel. `log(text)` returns the
+    front end's log of the source followed by `text`; it is called if types are missing, with the
+    same text for each kernel of a source.
     """
     kernel = instance or plain_name(artifact.entry)
     names = Counter(plain_name(v.symbol) for v in artifact.variable_types)
@@ -140,7 +143,9 @@ def typed(
         for v in artifact.variable_types
     ]
     count = len(artifact.parameters)
-    asked = [kernel] if count and known.get(kernel) is None else []
+    asked = list[str]()
+    if count and known.get(kernel) is None:
+        asked = [instance] if instance else [plain_name(entry) for entry in entries]
     found, of_variables = dict(known), list[Declared | None]()
     if asked or variables:
         text = log(questions(asked, [v.name for v in variables]))

@@ -117,24 +117,20 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     if "error" in made:
         raise CompileError(f"{name}: NVRTC failed with {made['error']}", made.get("log", ""))
     text, cubin = made["ptx"], base64.b64decode(made["cubin"])
-    chosen = ptx.choose(ptx.parse(text).entries, made.get("entry", entry), name, demangle=True)
+    entries = ptx.parse(text).entries
+    chosen = ptx.choose(entries, made.get("entry", entry), name, demangle=True)
     artifact = ptx.describe(text, chosen, name)
     used = resources.read(cubin, chosen, arch)
     artifact = replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(flags))
 
     def log(more: str) -> str:
-        return compiler_process.ask(
-            source=source + more,
-            name=name,
-            headers=program.headers,
-            options=options,
-            only_log=True,
-        ).get("log", "")
+        return _ask(source + more, *rest[:-1], None, only_log=True).get("log", "")
 
-    return declarations.typed(artifact, source, instance, types, log)
+    return declarations.typed(artifact, source, instance, entries, types, log)
 
 
-@lru_cache(maxsize=1)  # kernels of one file are often loaded in succession and share its cubin
+# Kernels of one file are often loaded in succession. They share its cubin and the answers.
+@lru_cache(maxsize=2)
 def _ask(
     source: str,
     name: str,
@@ -142,10 +138,16 @@ def _ask(
     included: tuple[tuple[str, str], ...],
     options: tuple[str, ...],
     instance: str | None,
+    only_log: bool = False,
 ) -> dict[str, str]:
     """Return the answer of the compiler process. It contains `_path`, that of the file."""
     return compiler_process.ask(
-        source=source, name=name, headers=dict(included), options=options, instance=instance
+        source=source,
+        name=name,
+        headers=dict(included),
+        options=options,
+        instance=instance,
+        only_log=only_log,
     )
 
 
