@@ -254,10 +254,10 @@ def test_a_program_of_ones_own_is_told_of_long_work_on_a_terminal_only():
     work = "from gemmlab.core import status\nwith status.doing('compiling x'): {}"
     assert on_a_terminal([sys.executable, "-c", work.format(DEAF.format(0.2))])[:2] == (0, "")
     code = work.format(DEAF.format(1.8))
-    ended, text, gap = on_a_terminal([sys.executable, "-c", code])
-    assert ended == 0 and "compiling x" in text and text.endswith("\r\x1b[K")
-    assert 1 <= gap < 1.8
     with start([sys.executable, "-c", code]) as running:
+        ended, text, gap = on_a_terminal([sys.executable, "-c", code])
+        assert ended == 0 and "compiling x" in text and text.endswith("\r\x1b[K")
+        assert 1 <= gap < 1.8
         assert running.communicate() == ("", "")
 
 
