@@ -8,13 +8,13 @@ load and every result arrive before its use. All bytes outside the block must be
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from gemmlab.cubin import tools
 from gemmlab.cubin.code import Block, Code, Instruction, read
 from gemmlab.cubin.control import decode
+from gemmlab.cubin.elf import sections
 from gemmlab.cubin.registers import effects, granted, live
 from gemmlab.cubin.values import NAMED, State, Values, is_ffma, is_jump, is_load
 from gemmlab.errors import CompileError
@@ -39,14 +39,9 @@ def refused(reason: str) -> CompileError:
 
 
 def section(cubin: bytes, entry: str) -> tuple[int, int]:
-    """Return offset and size in bytes of a kernel's instructions in a cubin (ELF-64)."""
-    (sections,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, names = struct.unpack_from("<HHH", cubin, 58)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, sections + i * size) for i in range(count)]
-    strings = headers[names][4]
-    for name, _, _, _, offset, length in headers:
-        end = cubin.index(b"\0", strings + name)
-        if cubin[strings + name : end] == f".text.{entry}".encode():
+    """Return offset and size in bytes of a kernel's instructions in a cubin."""
+    for name, offset, length in sections(cubin):
+        if name == f".text.{entry}":
             return offset, length
     raise refused(f"the cubin has no section .text.{entry}")
 

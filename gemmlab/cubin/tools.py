@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gemmlab.core import disk_cache, scratch
 from gemmlab.core.packages import NVDISASM, Package
+from gemmlab.cubin import elf
 from gemmlab.errors import CompileError, UnknownNameError
 
 # What nvdisasm adds to its plain output: the PTX line of the instructions that follow, and the two
@@ -52,12 +53,14 @@ def sass(
 def _disassembled(cubin: bytes) -> str:
     """Return the code with PTX lines and words.
 
-    nvdisasm takes a quarter of a second to start, so it runs once per cubin: its output is kept in
-    the disk cache.
+    nvdisasm takes a quarter of a second to start, so its output is kept in the disk cache. It does
+    not depend on the lines of the source and its path, which the debug_line sections have.
     """
-    name = disk_cache.name_of(
-        ["nvdisasm", str(NVDISASM.version), hashlib.sha256(cubin).hexdigest()]
-    )
+    digest = hashlib.sha256(str(NVDISASM.version).encode() + cubin[elf.TARGET])
+    for section, offset, length in elf.sections(cubin):
+        if not section.endswith(".debug_line"):
+            digest.update(cubin[offset : offset + length])
+    name = disk_cache.name_of(["nvdisasm", digest.hexdigest()])
     kept = disk_cache.load(name)
     if kept is not None:
         return zlib.decompress(kept).decode()

@@ -149,6 +149,29 @@ def test_the_disassembly_is_kept(monkeypatch, tmp_path):
     assert (again.instructions, again.blocks) == (first.instructions, first.blocks)
 
 
+def test_a_file_elsewhere_is_not_disassembled_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path / "cache"))
+    cubins = []
+    for folder in ("one", "another"):
+        path = tmp_path / folder / "kernel.cu"
+        path.parent.mkdir()
+        path.write_text(KERNEL)
+        cubins.append(gemmlab.load(path).cubin)
+    other = gemmlab.load(KERNEL.replace("0.5f", "0.25f")).cubin
+    assert cubins[0] != cubins[1]  # the paths are in their debug sections
+    first = tools.sass(cubins[0], ptx_lines=True, words=True)
+    monkeypatch.setattr(tools, "run", None)
+    assert tools.sass(cubins[1], ptx_lines=True, words=True) == first
+    with pytest.raises(TypeError):  # not found in the cache
+        tools.sass(other)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", bytes(64), b"\xff" * 200])
+def test_other_bytes_are_no_cubin(data):
+    with pytest.raises(CompileError, match=f"these {len(data)} bytes are not a cubin"):
+        tools.sass(data)
+
+
 KERNEL = """\
 //! gemmlab args=x:f32[n],n n=1000 block=256 grid=4
 extern "C" __global__ void halve(float* x, int n) {
