@@ -159,6 +159,7 @@ def test_a_file_elsewhere_is_not_disassembled_again(monkeypatch, tmp_path):
         cubins.append(gemmlab.load(path).cubin)
     other = gemmlab.load(KERNEL.replace("0.5f", "0.25f")).cubin
     assert cubins[0] != cubins[1]  # the paths are in their debug sections
+    assert cubins[0] and cubins[1] and other
     first = tools.sass(cubins[0], ptx_lines=True, words=True)
     monkeypatch.setattr(tools, "run", None)
     assert tools.sass(cubins[1], ptx_lines=True, words=True) == first
