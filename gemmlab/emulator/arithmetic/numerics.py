@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic import compiled
+
 Value = Any  # an array, or a NumPy scalar if all lanes are equal
 
 F32, F64 = np.float32, np.float64
@@ -43,13 +45,9 @@ def div32(a: Value, b: Value) -> Value:
     return canonical32(a / b)
 
 
-# A faster function for `fma32`, from `native.fused`; the emulator's tests compare their bits.
-compiled_fma32: Callable[[Value, Value, Value], Value] | None = None
-
-
 def fma32(a: Value, b: Value, c: Value) -> Value:
     """a·b + c with one rounding."""
-    return rounded_fma32(a, b, c) if compiled_fma32 is None else compiled_fma32(a, b, c)
+    return rounded_fma32(a, b, c) if compiled.fma32 is None else compiled.fma32(a, b, c)
 
 
 def rounded_fma32(a: Value, b: Value, c: Value) -> Value:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic import compiled
 from gemmlab.emulator.arithmetic.lanes import Value
 
 FRACTION_BITS = 25  # Hopper, for f16, bf16 and tf32 operands
@@ -83,7 +84,10 @@ def accumulate(
     largest, sums = np.empty(shape, np.int16), np.empty(shape, np.int16)
     np.maximum(_exponent(c, result.lowest), 2 * operands.lowest, out=largest)
     for x, y in zip(*powers, strict=True):
-        np.maximum(largest, np.add(x, y, out=sums), out=largest)
+        if compiled.largest_sum is None:
+            np.maximum(largest, np.add(x, y, out=sums), out=largest)
+        else:
+            compiled.largest_sum(x, y, largest, out=largest)
     if max(x.max() for x in (largest, *powers)) > MAX_EXPONENT:
         return _with_specials(a, b, c, operands, result, fraction_bits)
     up = fraction_bits - largest
@@ -127,10 +131,13 @@ def _add_narrow(total: np.ndarray, a: np.ndarray, b: np.ndarray, up: np.ndarray)
     for k in range(0, len(a), 8):
         some = np.zeros(total.shape, np.int32)
         for x, y in zip(a[k : k + 8], b[k : k + 8], strict=True):
-            np.multiply(x, y, out=product)
-            product *= scale
-            np.copyto(term, product, casting="unsafe")
-            some += term
+            if compiled.add_product is None:
+                np.multiply(x, y, out=product)
+                product *= scale
+                np.copyto(term, product, casting="unsafe")
+                some += term
+            else:
+                compiled.add_product(x, y, scale, some, out=some)
         total += some
 
 
