@@ -312,7 +312,9 @@ def browser():
 
 
 def opened(browser, path, said, width=1200, scheme="light"):
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    size = {"width": width, "height": 900}
+    # A click would wait for a second until the page has scrolled.
+    page = browser.new_page(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: said.append(request.url))
