@@ -23,6 +23,7 @@ from gemmlab.linalg.shapes import Operand
 SPLITS = (1, 2, 4)  # blocks of a cluster that share k; too few larger clusters fit at once
 SLICES = 0  # instead: slices of k, if it is deep enough
 _LEAST_CHUNKS = 4  # of a slice
+_LESS = 1 - 1e-12  # of a lower bound, which rounding must not make larger
 _ADDED = 32  # fours of C per block of `add_slices`
 
 
@@ -176,28 +177,38 @@ def bound(
     arch: Architecture,
     sms: int,
 ) -> Any:
-    """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
-    elements, single = m * n * batch, sum(unaligned(m, n, k, k_major))
+    """A lower bound on the predicted seconds of every route: as if all blocks ended together."""
+    chunks, single = ceil_div(k, CHUNK), sum(unaligned(m, n, k, k_major))
     times = (
-        elements * (k * (each / sms) * (1 + longer * single) + between / sms) + end
-        for each, longer, between, end in _fastest(arch, _limit(arch, k))
+        _least_tiles(m, n, batch, tile)
+        * (chunks * (each / sms * (1 + longer * single)) + between / sms)
+        + end
+        for tile, each, longer, between, end in _fastest(arch, _limit(arch, k))
     )
     return most(reduce(least, times), moving(m, n, k, batch, arch))
 
 
+def _least_tiles(m: Any, n: Any, batch: Any, tile: DirectTile) -> Any:
+    """The number of tiles of C or of its transpose, whichever has fewer."""
+    rows, columns = tile.config.block_m, tile.config.block_n
+    tiles = ceil_div(m, rows) * ceil_div(n, columns) * batch
+    if rows == columns:
+        return tiles
+    return least(tiles, ceil_div(n, rows) * ceil_div(m, columns) * batch)
+
+
 @cache
-def _fastest(arch: Architecture, limit: int) -> list[tuple[float, float, float, float]]:
-    """Of each tile: the least seconds of a multiprocessor per multiply-add, and per element of C.
+def _fastest(arch: Architecture, limit: int) -> list[tuple[DirectTile, float, float, float, float]]:
+    """Of each tile: the least seconds of a multiprocessor per chunk, and besides per tile.
 
     Also the share by which the first take longer for each unaligned factor, and other seconds.
     """
     found = []
     for tile in _tiles(arch, limit):
-        elements = tile.config.block_m * tile.config.block_n
-        each = (tile.busy + tile.latency / tile.at_once) / (elements * CHUNK)
-        between = tile.between / (elements * tile.at_once)
+        each = _LESS * (tile.busy + tile.latency / tile.at_once)
+        between = _LESS * tile.between / tile.at_once
         longer, end = min(tile.unaligned_a, tile.unaligned_b), tile.ends - tile.between
-        found.append((each, longer, between, arch.direct_start + end))
+        found.append((tile, each, longer, between, arch.direct_start + end))
     return found
 
 
