@@ -25,7 +25,7 @@ from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator.execution.grid import execute as execute_numpy
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.launch.launch import Launch
-from gemmlab.emulator.native import code, compiler
+from gemmlab.emulator.native import code, compiler, fused
 from gemmlab.emulator.native.launch import execute, host_threads
 from gemmlab.emulator.run import prepare
 from gemmlab.emulator.translation.translate import translate
@@ -123,6 +123,7 @@ class Case:
 
     def _run(self, launch: Launch, way: Way) -> Callable[[], object]:
         if way.tier == "numpy":
+            fused.executed(fused.WORTH + 1)  # as in a process that has run for a while
             return lambda: execute_numpy(launch, order=Order("in-order"))
         compiled = code.code_of(launch.program, self.block[0] % 32 == 0)
         return lambda: execute(launch, compiled, way.threads)
