@@ -21,6 +21,7 @@ from gemmlab.compile import (
     compiler_process,
     cute,
     cute_positions,
+    declarations,
     load,
     nvrtc,
     ptx,
@@ -284,6 +285,13 @@ def test_kernels_that_a_macro_names_are_asked_about_once(
     found = [load(text, entry=name).parameters[0].dtype for name in ("one", "two", "three")]
     assert found == ["int32", "float32", "float64"]
     assert [request["only_log"] for request in asked] == [False, True]
+
+
+@pytest.mark.parametrize("word", ["__global__ ", "__global__ f(", "__a__(", '"', "#define \\\n"])
+def test_kernels_are_found_in_any_text_in_a_moment(word: str) -> None:
+    started = time.process_time()
+    assert declarations.kernels(word * 10_000) == []
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("text", ["int i; *x = M;", "*x = M; }\n#if 1\n{", "*x = M; } {"])

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -87,7 +88,6 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 _ATTRIBUTE = re.compile(r"\b__\w+__\s*\((?:[^()]|\([^()]*\))*\)")  # __launch_bounds__(256)
 _MACRO = re.compile(r"(?m)^[ \t]*#[ \t]*define\b(?:.*\\\n)*.*")
-_KERNEL = re.compile(r"\b__global__\b[^;{}()]*?\b(\w+)\s*\(")
 _IF, _END_IF = (re.compile(rf"(?m)^[ \t]*#[ \t]*{word}") for word in ("if", "endif"))
 _BRACKETS = re.compile(r"\([^()]*\)|<[^<>]*>|\[[^\[\]]*\]")
 
@@ -111,13 +111,15 @@ def kernels(source: str) -> list[str]:
     macro or conditional part, so that their names are valid at its end."""
     text = _STRING.sub('""', _COMMENT.sub(" ", source))
     text = _ATTRIBUTE.sub(" ", _MACRO.sub(" ", text))
-    found = Counter[str]()
-    for head in _KERNEL.finditer(text):
-        before = text[: head.start()]
-        opened = before.count("{") - before.count("}")
+    opened, found = 0, Counter[str]()
+    for before, behind in pairwise(re.split(r"\b__global__\b", text)):
+        opened += before.count("{") - before.count("}")
         opened += len(_IF.findall(before)) - len(_END_IF.findall(before))
-        alone = not opened and "template" not in re.split(r"[;{}]", before)[-1]
-        found[head[1]] += 1 if alone else 2
+        is_template = "template" in re.split(r"[;{}]", before)[-1]
+        head, parenthesis, _ = behind.partition("(")
+        words = re.findall(r"\w+", head)
+        if parenthesis and words and not re.search(r"[;{})]", head):
+            found[words[-1]] += 2 if opened or is_template else 1
     return [name for name, count in found.items() if count == 1]
 
 

@@ -106,9 +106,9 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     made = _ask(source + declarations.questions(kernels), *rest)
     types = declarations.answers(made.get("log", ""), kernels)
     if "error" in made:
-        rest_of_log, wrong = declarations.without_answers(made.get("log", ""))
-        # Where a question is wrong, so may be what the log says of the source.
-        made = _ask(source, *rest) if wrong else made | {"log": rest_of_log}
+        own_log, wrong = declarations.without_answers(made.get("log", ""))
+        # An error in a question may hide or cause errors of the source.
+        made = _ask(source, *rest) if wrong else made | {"log": own_log}
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         files = {file for file, _, _ in ERROR.findall(made["log"])}
         if files == {_EXPRESSIONS}:
@@ -124,7 +124,7 @@ def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ..
     artifact = replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(flags))
 
     def log(more: str) -> str:
-        return _ask(source + more, *rest[:-1], None, only_log=True).get("log", "")
+        return _ask(source + more, *rest, only_log=True).get("log", "")
 
     return declarations.typed(artifact, source, instance, entries, types, log)
 

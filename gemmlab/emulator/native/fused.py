@@ -1,9 +1,9 @@
 """Operations that NumPy lacks, as ufuncs of compiled code.
 
-Most kernels spend half of their time on the NumPy tier in a·b + c of float32 with one rounding,
-which takes nine operations of NumPy, and ten times as long. Kernels on tensor cores spend a third
-in sums of products. Compiling takes a tenth of a second, or a few milliseconds where the code is in
-the disk cache.
+On the NumPy tier, `float4` spends two thirds of its time in a·b + c of float32 with one rounding,
+for which NumPy needs nine operations; the ufunc takes a tenth of the time. `fp16x3` spends a third
+in the sums of tensor cores. Compiling takes a tenth of a second, or a few milliseconds if the code
+is in the disk cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gemmlab.emulator.arithmetic import compiled
 from gemmlab.emulator.native.compiler import Library, missing
 from gemmlab.errors import TierError
 
-# Thread-instructions on the NumPy tier above which it pays: it has run for about as long then.
+# Thread-instructions on the NumPy tier after which compiling pays off: they take about as long.
 WORTH = 10_000_000
 _executed = 0  # by this process, on the NumPy tier
 
@@ -88,7 +88,7 @@ def executed(instructions: int) -> None:
     try:
         compiled.add_product, compiled.largest_sum = ufunc(ADD_PRODUCT), ufunc(LARGEST_SUM)
         compiled.fma32 = ufunc(FMA32)
-    except TierError:  # there is no memory for their code
+    except TierError:  # no memory for the code: try again after as many instructions
         _executed = 0
 
 
@@ -116,8 +116,8 @@ def ufunc(operation: Operation) -> Any:
 _KEPT: list[Any] = []  # what the ufuncs refer to
 
 
-# The loops, and which terms have the same element throughout; the others are dense. The last loop
-# takes any strides.
+# The loops, and the terms with stride 0 in each; the other terms are dense. The last loop takes any
+# strides.
 _LOOPS: dict[str, frozenset[int] | None] = {
     "dense": frozenset(),
     "row": frozenset({0}),  # the first input is broadcast along a row
@@ -159,7 +159,7 @@ def _text(operation: Operation) -> str:
 
 
 def _loop(name: str, same: frozenset[int] | None, operation: Operation) -> list[str]:
-    """One of `_LOOPS`. Its names begin with its own."""
+    """One of `_LOOPS`. `name` precedes the names of its values."""
     *inputs, result = [(i, *_TYPES[letter][1:]) for i, letter in enumerate(operation.types)]
     last, nbytes, kind = result
     lines = [f"%i = phi i64 [ 0, %try.{name} ], [ %next, %loop ]"]

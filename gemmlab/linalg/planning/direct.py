@@ -190,11 +190,10 @@ def bound(
 
 def _least_tiles(m: Any, n: Any, batch: Any, tile: DirectTile) -> Any:
     """The number of tiles of C or of its transpose, whichever has fewer."""
-    rows, columns = tile.config.block_m, tile.config.block_n
-    tiles = ceil_div(m, rows) * ceil_div(n, columns) * batch
-    if rows == columns:
+    tiles = tiles_of(m, n, batch, Route(tile, 1, False))
+    if tile.config.block_m == tile.config.block_n:
         return tiles
-    return least(tiles, ceil_div(n, rows) * ceil_div(m, columns) * batch)
+    return least(tiles, tiles_of(m, n, batch, Route(tile, 1, True)))
 
 
 @cache
