@@ -5,7 +5,9 @@
 There are two cases:
 
 shapes   600 products of different sizes for each way to multiply, 100 in turn, in one fresh
-         process; the host's microseconds of each call, from an idle GPU until it returns
+         process; the host's microseconds of each call until it returns. In one process the
+         program waits for the GPU before each call (idle), in another one only before each
+         hundred (busy)
 ragged   300 products of 1 to 2048 rows with one 4096×4096 matrix, three times over, in a fresh
          process for each way; milliseconds until the GPU has finished, with everything that the
          process loads in the first turn
@@ -17,9 +19,9 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,6 +32,7 @@ from benchmarks.record import Row
 from benchmarks.timing import quantiles
 from gemmlab.report.markdown import table
 
+CASES = ("idle", "busy")
 WAYS = ("torch.matmul", "gemmlab.matmul", "torch.matmul with enable()")
 SHAPES, IN_TURN, SIDES = 600, 100, (200, 3000)
 PRODUCTS, ROWS, WEIGHT, TURNS = 300, (1, 2048), 4096, 3
@@ -46,7 +49,7 @@ def multiplying(gpu: Gpu, way: str) -> Iterator[Multiply]:
         yield gemmlab.matmul if way == "gemmlab.matmul" else gpu.torch.matmul
 
 
-def shapes(gpu: Gpu) -> Row:
+def shapes(gpu: Gpu, case: str) -> Row:
     memory = gpu.normal(SIDES[1] ** 2)
     sizes: dict[tuple[int, ...], None] = {}  # without repetitions, in order
     while len(sizes) < SHAPES * len(WAYS):
@@ -54,11 +57,16 @@ def shapes(gpu: Gpu) -> Row:
     others, times = iter(sizes), {way: list[float]() for way in WAYS}
     for _ in range(SHAPES // IN_TURN):
         for way in WAYS:
+            gpu.synchronize()
             with multiplying(gpu, way) as multiply:
                 for m, n, k in islice(others, IN_TURN):
                     a, b = memory[: m * k].view(m, k), memory[: k * n].view(k, n)
-                    times[way].append(1e6 * gpu.wall(partial(multiply, a, b), wait=False))
-                    gpu.synchronize()
+                    if case == "idle":
+                        gpu.synchronize()
+                    start = time.perf_counter()
+                    result = multiply(a, b)
+                    times[way].append(1e6 * (time.perf_counter() - start))
+                    del result  # freed after the clock has stopped
     return {way: quantiles(times[way], "us") for way in WAYS}
 
 
@@ -76,35 +84,37 @@ def ragged(gpu: Gpu, way: str) -> Row:
         return {"ms": [1e3 * gpu.wall(turn) for _ in range(TURNS)]}
 
 
-def child(case: str, *way: str) -> Row:
+def child(case: str, *option: str) -> Row:
     """A case in this process."""
     random.seed(7)
     measures: dict[str, Callable[..., Row]] = {"shapes": shapes, "ragged": ragged}
-    return measures[case](Gpu(), *way)
+    return measures[case](Gpu(), *option)
 
 
-def fresh(case: str, *way: str) -> Callable[[Gpu], Any]:
+def fresh(case: str, *option: str) -> Callable[[Gpu], Any]:
     def measure(_: Gpu) -> Any:
         children.check_kernels()
-        return children.call("new_shapes", "child", case, *way)
+        return children.call("new_shapes", "child", case, *option)
 
     return measure
 
 
 def new_shapes(record: Row) -> dict[str, str]:
-    headings = ["call", "µs of the host, new shape", "ragged products, ms: first turn"]
+    headings = ["call", *(f"new shape, µs of the host: {case}" for case in CASES)]
+    headings += "ragged products, ms: first turn", "later turns"
     rows = []
     for way in WAYS:
-        each, (first, *later) = record["shapes"]["in turn"][way], record["ragged"][way]["ms"]
-        host = f"{each['us']:.0f} ({each['p10']:.0f}–{each['p90']:.0f})"
-        rows.append([f"`{way}`", host, f"{first:.0f}", f"{statistics.mean(later):.0f}"])
-    return {"new-shapes": table([*headings, "later turns"], rows)}
+        each = (record["shapes"][case][way] for case in CASES)
+        hosts = [f"{x['us']:.0f} ({x['p10']:.0f}–{x['p90']:.0f})" for x in each]
+        first, *later = record["ragged"][way]["ms"]
+        rows.append([f"`{way}`", *hosts, f"{first:.0f}", f"{statistics.mean(later):.0f}"])
+    return {"new-shapes": table(headings, rows)}
 
 
 MEASUREMENT = Measurement(
     parts={
         "ragged": {way: fresh("ragged", way) for way in WAYS},
-        "shapes": {"in turn": fresh("shapes")},
+        "shapes": {case: fresh("shapes", case) for case in CASES},
     },
     pages={"matmul-results.md": new_shapes},
 )

@@ -71,6 +71,16 @@ def test_variables_have_the_types_of_the_source(kernel: gemmlab.Artifact) -> Non
     assert "counter: int32" in repr(kernel.variables)
 
 
+def test_variables_of_cudas_headers_are_left_out() -> None:
+    text = """#include <cooperative_groups.h>
+namespace lab { __constant__ int table[3]; }
+extern "C" __global__ void k(float* x) { x[threadIdx.x] *= lab::table[1]; }"""
+    kernel = gemmlab.load(text)
+    assert kernel.ptx.count("_ZN4cuda3std") > 100
+    (only,) = kernel.variable_types
+    assert (only.name, only.dtype, only.shape) == ("lab::table", "int32", (3,))
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_launch_finds_what_was_set_and_leaves_what_it_wrote(
     kernel: gemmlab.Artifact, tier: str

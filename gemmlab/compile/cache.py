@@ -17,7 +17,7 @@ from gemmlab.core.disk_cache import folder
 
 __all__ = ["fetch", "folder"]
 
-FORMAT = "8"  # version of the file format and of the compilation; part of every key
+FORMAT = "9"  # version of the file format and of the compilation; part of every key
 
 
 # The CuTe DSL keeps global state: two threads must not compile at the same time.

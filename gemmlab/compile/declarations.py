@@ -83,6 +83,9 @@ _PARAMETER = re.compile(r"gemmlab_parameter<(\d+), (\d+), (\d+)>")
 
 _REMARK = 'Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"\n\n'
 
+# Namespaces of the headers that come with CUDA.
+_CUDAS = frozenset({"cooperative_groups", "cub", "cuda", "nvcuda", "thrust"})
+
 # For kernels and their parameters in the text.
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
@@ -132,6 +135,7 @@ def typed(
     log: Callable[[str], str],
 ) -> Artifact:
     """Return the artifact with the C++ types and names of its parameters and variables, if known.
+    Variables of CUDA's headers, which may be hundreds, are left out.
 
     `instance` is the kernel's C++ name if the PTX name does not determine it; `entries` are the PTX
     names of all kernels. `known` are the types of parameters by kernel. `log(text)` returns the
@@ -139,20 +143,24 @@ def typed(
     same text for each kernel of a source.
     """
     kernel = instance or plain_name(artifact.entry)
-    names = Counter(plain_name(v.symbol) for v in artifact.variable_types)
+    own = [v for v in artifact.variable_types if not is_of_cuda(v.symbol)]
+    names = Counter(plain_name(v.symbol) for v in own)
     variables = [
         replace(v, name=plain_name(v.symbol)) if names[plain_name(v.symbol)] == 1 else v
-        for v in artifact.variable_types
+        for v in own
     ]
+    # C++ cannot name a template's variable, and the compiler stops after a hundred errors.
+    places = [i for i, v in enumerate(variables) if not v.name.startswith("_Z")]
     count = len(artifact.parameters)
     asked = list[str]()
     if count and known.get(kernel) is None:
         asked = [instance] if instance else [plain_name(entry) for entry in entries]
-    found, of_variables = dict(known), list[Declared | None]()
-    if asked or variables:
-        text = log(questions(asked, [v.name for v in variables]))
+    found, of_variables = dict(known), dict[int, Declared | None]()
+    if asked or places:
+        text = log(questions(asked, [variables[i].name for i in places]))
         found |= answers(text, asked)
-        of_variables = answers_of_variables(text, len(asked), len(variables))
+        answered = answers_of_variables(text, len(asked), len(places))
+        of_variables = dict(zip(places, answered, strict=True))
     of_parameters: Sequence[Declared | None] = found.get(kernel) or ()
     if len(of_parameters) != count:
         of_parameters = [None] * count
@@ -160,10 +168,10 @@ def typed(
     return replace(
         artifact,
         variable_types=tuple(
-            _variable(known, type_)
-            for known, type_ in zip(variables, of_variables, strict=True)
+            _variable(variable, type_)
+            for i, variable in enumerate(variables)
             # The compiler has folded const variables into the code; setting one has no effect.
-            if type_ is None or not type_.is_constant
+            if (type_ := of_variables.get(i)) is None or not type_.is_constant
         ),
         parameters=tuple(
             _parameter(replace(parameter, name=name), type_)
@@ -290,13 +298,23 @@ def plain_name(symbol: str) -> str:
     Unnamed namespaces are left out. The symbol of a template or of a variable in a function is
     returned unchanged.
     """
-    names, rest = list[str](), re.sub(r"^_Z(?:N|L)?", "", symbol)
-    if rest == symbol:
-        return symbol
-    while number := re.match(r"\d+", rest):
-        end = number.end() + int(number[0])
-        names.append(rest[number.end() : end])
-        rest = rest[end:]
+    names, rest = _names(re.sub(r"^_Z(?:N|L)?", "", symbol))
     is_template = rest.startswith("I")
-    own = [name for name in names if not name.startswith(("_INTERNAL_", "_GLOBAL__N_"))]
-    return symbol if is_template or not own else "::".join(own)
+    return symbol if is_template or not names else "::".join(names)
+
+
+def is_of_cuda(symbol: str) -> bool:
+    """Whether a PTX symbol is in a namespace of CUDA's headers."""
+    names, _ = _names(re.sub(r"^_ZZ?NK?", "", symbol))
+    return bool(names) and names[0] in _CUDAS
+
+
+def _names(mangled: str) -> tuple[list[str], str]:
+    """Split a mangled name without its prefix: named namespaces and the name itself, and the
+    rest."""
+    names = list[str]()
+    while number := re.match(r"\d+", mangled):
+        end = number.end() + int(number[0])
+        names.append(mangled[number.end() : end])
+        mangled = mangled[end:]
+    return [x for x in names if not x.startswith(("_INTERNAL_", "_GLOBAL__N_"))], mangled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from gemmlab.errors import ArrayError
@@ -33,7 +33,6 @@ class ArrayDescriptor(NamedTuple):
 Describer = Callable[[Any, Any], tuple[int, int, tuple[int, ...]] | None]
 
 
-@lru_cache(64)
 @cache
 def is_float32(dtype: Any) -> bool:
     return str(dtype).removeprefix("torch.") == "float32"

@@ -222,16 +222,23 @@ def test_new_shapes(gpu, monkeypatch):
     with new_shapes.multiplying(gpu, first) as multiply:
         assert multiply is gpu.torch.matmul
     monkeypatch.setattr(new_shapes, "multiplying", multiplying)
-    found = new_shapes.shapes(gpu)
-    ways = [way for way, *_ in seen]
-    assert ways == [way for _ in range(3) for way in new_shapes.WAYS for _ in range(2)]
-    assert len({tuple(size) for _, *size in seen}) == 18
-    assert all(found[way]["us"] > 0 for way in new_shapes.WAYS)
+    waits = []
+    monkeypatch.setattr(gpu, "synchronize", lambda: waits.append(len(seen)))
+    found = {}
+    for case in new_shapes.CASES:
+        seen.clear()
+        waits.clear()
+        found[case] = new_shapes.shapes(gpu, case)
+        ways = [way for way, *_ in seen]
+        assert ways == [way for _ in range(3) for way in new_shapes.WAYS for _ in range(2)]
+        assert len({tuple(size) for _, *size in seen}) == 18
+        assert all(found[case][way]["us"] > 0 for way in new_shapes.WAYS)
+        assert {*waits} == {*range(0, 18, 1 if case == "idle" else 2)}
     seen.clear()
     turns = new_shapes.ragged(gpu, first)["ms"]
     assert len(seen) == 3 * 4 and seen[:4] == seen[4:8] and len(turns) == 3
     record = {
-        "shapes": {"in turn": found},
+        "shapes": found,
         "ragged": {way: {"ms": turns} for way in new_shapes.WAYS},
     }
     assert new_shapes.new_shapes(record)["new-shapes"].count("\n") == 4
