@@ -1,10 +1,14 @@
 """Shared by all kernels: launch limits, and rules for configurations."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmlab.errors import InputError
-from gemmlab.kernels.rung import Geometry
+
+if TYPE_CHECKING:  # it imports all problems, which products do not need
+    from gemmlab.kernels.rung import Geometry
 
 MAX_THREADS = 1024  # per block
 MAX_GRID_Y = 65535  # blocks; grid x may have 2^31 - 1

@@ -13,6 +13,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 
@@ -233,12 +234,12 @@ def _needed(lines: Sequence[_Line]) -> tuple[list[_Line], set[str]]:
     for line in reversed(lines):
         if isinstance(line, _Branch):
             own, names = _needed(line.lines)
-            used |= names.union(_VARIABLE.findall(line.condition))
+            used |= names.union(_variables(line.condition))
             kept.append(_Branch(line.condition, own))
             continue
         target = line.partition(" = ")[0] if not line.startswith(("if ", "return ")) else ""
-        if not target or not used.isdisjoint(_VARIABLE.findall(target)):
-            used.update(_VARIABLE.findall(line))
+        if not target or not used.isdisjoint(_variables(target)):
+            used.update(_variables(line))
             kept.append(line)
     return kept[::-1], used
 
@@ -265,11 +266,11 @@ def _decisions_first(lines: Sequence[str]) -> list[str]:
     for i, decision in enumerate(lines):
         if not decision.startswith("if "):
             continue
-        used, needed = {*_VARIABLE.findall(decision)}, [decision]
+        used, needed = {*_variables(decision)}, [decision]
         for line in reversed(lines[:i]):
             target, _, expression = line.partition(" = ")
-            if expression and line not in found and not used.isdisjoint(_VARIABLE.findall(target)):
-                used.update(_VARIABLE.findall(expression))
+            if expression and line not in found and not used.isdisjoint(_variables(target)):
+                used.update(_variables(expression))
                 needed.append(line)
         found.update(dict.fromkeys(reversed(needed)))
     return [*found, *(line for line in lines if line not in found)]
@@ -280,8 +281,8 @@ def _before_calls(lines: Sequence[str]) -> list[str]:
     later, found = set[str](), []
     for line in lines:
         target, _, expression = line.partition(" = ")
-        if line.startswith("(") or not later.isdisjoint(_VARIABLE.findall(expression or line)):
-            later.update(_VARIABLE.findall(target))
+        if line.startswith("(") or not later.isdisjoint(_variables(expression or line)):
+            later.update(_variables(target))
         else:
             found.append(line)
     return found
@@ -314,10 +315,10 @@ def _uses(lines: Sequence[_Line]) -> Iterator[str]:
     """The variables that the lines use, as often as they do."""
     for line in lines:
         if isinstance(line, _Branch):
-            yield from _VARIABLE.findall(line.condition)
+            yield from _variables(line.condition)
             yield from _uses(line.lines)
         else:
-            yield from _VARIABLE.findall(line.partition(" = ")[2] or line)
+            yield from _variables(line.partition(" = ")[2] or line)
 
 
 def _indented(lines: Sequence[_Line], depth: int = 1) -> Iterator[str]:
@@ -331,6 +332,11 @@ def _indented(lines: Sequence[_Line], depth: int = 1) -> Iterator[str]:
 
 _VARIABLE = re.compile(r"\bv\d+\b")
 _LONGEST = 200  # characters of such an expression: Python limits how deep brackets are nested
+
+
+@lru_cache(4096)  # each line is read several times, and again with each trace that has it
+def _variables(text: str) -> tuple[str, ...]:
+    return tuple(_VARIABLE.findall(text))
 
 
 def least(x: Any, y: Any) -> Any:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from gemmlab.kernels.gemm.sm90.config import CopyBox, PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
-from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.arch import DEFAULT, Architecture
 
 if TYPE_CHECKING:
     from gemmlab.kernels.gemm import packed
+    from gemmlab.kernels.rung import Dim3
 
 
 class Address(Protocol):
@@ -25,7 +25,7 @@ class Address(Protocol):
 Value = float | Address  # of a kernel's argument
 # What compiled code depends on: the kernel's name, its configuration, block and architecture.
 Config: TypeAlias = "PackConfig | TileConfig | DirectConfig | FmaConfig | packed.Config | None"
-Code = tuple[str, Config, Dim3, Architecture]
+Code: TypeAlias = "tuple[str, Config, Dim3, Architecture]"
 
 
 @dataclass(slots=True)

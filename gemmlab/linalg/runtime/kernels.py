@@ -6,17 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmlab import kernels
 from gemmlab.compile import cache as disk
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core import disk_cache
 from gemmlab.errors import InternalError
-from gemmlab.kernels.rung import Rung
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning.launch import Code, PlannedLaunch, Value
 from gemmlab.linalg.runtime import built
+
+if TYPE_CHECKING:
+    from gemmlab.kernels.rung import Rung
 
 _PACKAGE = "gemmlab.kernels.gemm"  # of the modules that an architecture names
 _loadable: dict[Code, Artifact] = {}

@@ -12,20 +12,22 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuda.bindings import driver as cu
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import DeviceError
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.planning.kinds import Kind, LaunchNumbers, Parameters, launch_numbers
 from gemmlab.linalg.planning.launch import Code, Map, PlannedLaunch
 from gemmlab.linalg.planning.program import Source
 from gemmlab.linalg.runtime import driver, gpus
 from gemmlab.linalg.runtime.driver import call
 from gemmlab.linalg.runtime.kernels import check_arguments, loadable, prepare
+
+if TYPE_CHECKING:
+    from gemmlab.kernels.rung import Dim3
 
 Addresses = tuple[int, ...]  # of the caller's arrays, in the order of `program.NAMES`
 
