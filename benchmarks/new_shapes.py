@@ -1,4 +1,4 @@
-"""What products of new shapes cost the host; needs PyTorch. Half a minute of GPU time.
+"""What products of new shapes cost the host; needs PyTorch. Three minutes of GPU time.
 
     python -m benchmarks new-shapes benchmarks/h200/new-shapes.json
 
@@ -12,7 +12,8 @@ ragged   300 products of 1 to 2048 rows with one 4096×4096 matrix, three times 
          process for each way; milliseconds until the GPU has finished, with everything that the
          process loads in the first turn
 
-Run it once before, because the first process may compile Python files.
+All processes run five times, in turn; the medians are recorded. Run it once before, because the
+first process may compile Python files.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -29,13 +31,14 @@ from benchmarks import children
 from benchmarks.gpu import Gpu
 from benchmarks.measurement import Measurement
 from benchmarks.record import Row
-from benchmarks.timing import quantiles
+from benchmarks.timing import in_turn, quantiles
 from gemmlab.report.markdown import table
 
 CASES = ("idle", "busy")
 WAYS = ("torch.matmul", "gemmlab.matmul", "torch.matmul with enable()")
 SHAPES, IN_TURN, SIDES = 600, 100, (200, 3000)
 PRODUCTS, ROWS, WEIGHT, TURNS = 300, (1, 2048), 4096, 3
+PROCESSES = 5  # of each kind
 
 Multiply = Callable[[Any, Any], Any]
 
@@ -91,12 +94,24 @@ def child(case: str, *option: str) -> Row:
     return measures[case](Gpu(), *option)
 
 
-def fresh(case: str, *option: str) -> Callable[[Gpu], Any]:
-    def measure(_: Gpu) -> Any:
+def fresh(case: str, options: Iterable[str]) -> Callable[[Gpu], Row]:
+    def measure(_: Gpu) -> Row:
         children.check_kernels()
-        return children.call("new_shapes", "child", case, *option)
+        call = partial(children.call, "new_shapes", "child", case)
+        found = in_turn({option: partial(call, option) for option in options}, PROCESSES)
+        return {option: medians(rows) for option, rows in found.items()}
 
     return measure
+
+
+def medians(rows: Sequence[Any]) -> Any:
+    """Return dictionaries or lists of numbers as one, with the median of each number."""
+    first = rows[0]
+    if isinstance(first, dict):
+        return {key: medians([row[key] for row in rows]) for key in first}
+    if isinstance(first, list):
+        return [medians(numbers) for numbers in zip(*rows, strict=True)]
+    return statistics.median(rows)
 
 
 def new_shapes(record: Row) -> dict[str, str]:
@@ -104,17 +119,17 @@ def new_shapes(record: Row) -> dict[str, str]:
     headings += "ragged products, ms: first turn", "later turns"
     rows = []
     for way in WAYS:
-        each = (record["shapes"][case][way] for case in CASES)
+        each = (record["shapes"]["in turn"][case][way] for case in CASES)
         hosts = [f"{x['us']:.0f} ({x['p10']:.0f}–{x['p90']:.0f})" for x in each]
-        first, *later = record["ragged"][way]["ms"]
+        first, *later = record["ragged"]["in turn"][way]["ms"]
         rows.append([f"`{way}`", *hosts, f"{first:.0f}", f"{statistics.mean(later):.0f}"])
     return {"new-shapes": table(headings, rows)}
 
 
 MEASUREMENT = Measurement(
     parts={
-        "ragged": {way: fresh("ragged", way) for way in WAYS},
-        "shapes": {case: fresh("shapes", case) for case in CASES},
+        "ragged": {"in turn": fresh("ragged", WAYS)},
+        "shapes": {"in turn": fresh("shapes", CASES)},
     },
     pages={"matmul-results.md": new_shapes},
 )

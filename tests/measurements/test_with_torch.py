@@ -238,7 +238,21 @@ def test_new_shapes(gpu, monkeypatch):
     turns = new_shapes.ragged(gpu, first)["ms"]
     assert len(seen) == 3 * 4 and seen[:4] == seen[4:8] and len(turns) == 3
     record = {
-        "shapes": found,
-        "ragged": {way: {"ms": turns} for way in new_shapes.WAYS},
+        "shapes": {"in turn": found},
+        "ragged": {"in turn": {way: {"ms": turns} for way in new_shapes.WAYS}},
     }
     assert new_shapes.new_shapes(record)["new-shapes"].count("\n") == 4
+
+
+def test_new_shapes_are_medians_over_processes(monkeypatch):
+    calls = []
+
+    def call(*words):
+        calls.append(words)
+        return {"a": {"ms": [len(calls), -len(calls)]}}
+
+    monkeypatch.setattr(new_shapes.children, "check_kernels", lambda: None)
+    monkeypatch.setattr(new_shapes.children, "call", call)
+    found = new_shapes.MEASUREMENT.parts["shapes"]["in turn"](None)
+    assert calls == [("new_shapes", "child", "shapes", case) for case in (*new_shapes.CASES,) * 5]
+    assert found == {"idle": {"a": {"ms": [5, -5]}}, "busy": {"a": {"ms": [6, -6]}}}
