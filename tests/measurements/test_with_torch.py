@@ -12,6 +12,7 @@ from machine import needs_torch
 from benchmarks import (
     accuracy,
     alternatives,
+    children,
     contract,
     direct,
     fp16x3,
@@ -244,15 +245,15 @@ def test_new_shapes(gpu, monkeypatch):
     assert new_shapes.new_shapes(record)["new-shapes"].count("\n") == 4
 
 
-def test_new_shapes_are_medians_over_processes(monkeypatch):
+def test_new_shapes_are_medians_over_processes(gpu, monkeypatch):
     calls = []
 
     def call(*words):
         calls.append(words)
         return {"a": {"ms": [len(calls), -len(calls)]}}
 
-    monkeypatch.setattr(new_shapes.children, "check_kernels", lambda: None)
-    monkeypatch.setattr(new_shapes.children, "call", call)
-    found = new_shapes.MEASUREMENT.parts["shapes"]["in turn"](None)
+    monkeypatch.setattr(children, "check_kernels", lambda: None)
+    monkeypatch.setattr(children, "call", call)
+    found = new_shapes.fresh("shapes", new_shapes.CASES)(gpu)
     assert calls == [("new_shapes", "child", "shapes", case) for case in (*new_shapes.CASES,) * 5]
     assert found == {"idle": {"a": {"ms": [5, -5]}}, "busy": {"a": {"ms": [6, -6]}}}
