@@ -83,8 +83,8 @@ _PARAMETER = re.compile(r"gemmlab_parameter<(\d+), (\d+), (\d+)>")
 
 _REMARK = 'Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"\n\n'
 
-# Namespaces of the headers that come with CUDA.
-_CUDAS = frozenset({"cooperative_groups", "cub", "cuda", "nvcuda", "thrust"})
+# Outermost namespaces of the headers that come with CUDA.
+_CUDA_NAMESPACES = frozenset({"cooperative_groups", "cub", "cuda", "nvcuda", "thrust"})
 
 # For kernels and their parameters in the text.
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -135,7 +135,7 @@ def typed(
     log: Callable[[str], str],
 ) -> Artifact:
     """Return the artifact with the C++ types and names of its parameters and variables, if known.
-    Variables of CUDA's headers, which may be hundreds, are left out.
+    Variables of CUDA's headers, often hundreds, are left out.
 
     `instance` is the kernel's C++ name if the PTX name does not determine it; `entries` are the PTX
     names of all kernels. `known` are the types of parameters by kernel. `log(text)` returns the
@@ -149,7 +149,7 @@ def typed(
         replace(v, name=plain_name(v.symbol)) if names[plain_name(v.symbol)] == 1 else v
         for v in own
     ]
-    # C++ cannot name a template's variable, and the compiler stops after a hundred errors.
+    # Only variables with a C++ name are queried: the compiler stops after a hundred errors.
     places = [i for i, v in enumerate(variables) if not v.name.startswith("_Z")]
     count = len(artifact.parameters)
     asked = list[str]()
@@ -306,12 +306,14 @@ def plain_name(symbol: str) -> str:
 def is_of_cuda(symbol: str) -> bool:
     """Whether a PTX symbol is in a namespace of CUDA's headers."""
     names, _ = _names(re.sub(r"^_ZZ?NK?", "", symbol))
-    return bool(names) and names[0] in _CUDAS
+    return bool(names) and names[0] in _CUDA_NAMESPACES
 
 
 def _names(mangled: str) -> tuple[list[str], str]:
-    """Split a mangled name without its prefix: named namespaces and the name itself, and the
-    rest."""
+    """Return the names in a mangled name without its prefix, and the text that follows them.
+
+    Unnamed namespaces are left out.
+    """
     names = list[str]()
     while number := re.match(r"\d+", mangled):
         end = number.end() + int(number[0])
