@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from gemmlab.linalg import cublas, first_calls, operands, recent, shapes
 from gemmlab.linalg.arrays import ArrayDescriptor
 from gemmlab.linalg.operands import NAMES, PLAIN, Arrays, Operands, Scalars
 from gemmlab.linalg.packed import PackedMatrix
-from gemmlab.linalg.planned import ProductPlan
+from gemmlab.linalg.planned import ProductPlan, Saving, no_saving
 from gemmlab.linalg.planning import tiers
 from gemmlab.linalg.planning.program import Job
 from gemmlab.linalg.planning.tiers import Choice, NotFaster
@@ -48,11 +48,13 @@ class PlannedProduct:
         self._gpu = gpus.gpu(self.device)
         self._job: Job | None = None
         self._run: Run | None = None
+        self.saving: Saving = no_saving
         if not sizes.k or 0 in sizes.result:
             self._choice = Choice("ieee", "nothing to multiply: an axis is empty")
             self.check_faster(described)
         else:
-            self._choice = tiers.choose(precision, operands.case_of(layout, self._gpu, packed))
+            case = operands.case_of(layout, self._gpu, packed)
+            self._choice = tiers.choose(precision, case)
             self.check_faster(described)
             try:
                 self._prepare(scalars, packed)
@@ -62,7 +64,7 @@ class PlannedProduct:
                 self._choice = tiers.without_kernels(error)
                 self.check_faster(described)
                 self._prepare(scalars, packed)
-        self.saved_s = self._choice.saved_s
+            self.saving = cache(partial(tiers.saved_s, case, self._choice.seconds))
         self._needs_no_copy = self._run is not None and not (layout.copies or layout.through_copy)
         # Whether c is read in place; else it is copied to the result first.
         self._adds = layout.d is not None and self._choice.tier != "ieee"

@@ -18,6 +18,7 @@ from gemmlab.linalg.planning import tiers
 
 if TYPE_CHECKING:
     from gemmlab.linalg.calls import BoundProduct
+    from gemmlab.linalg.planned import Saving
 
 
 def product(
@@ -48,8 +49,8 @@ def faster(
     out: Any = None,
     alpha: float | None = None,
     beta: float | None = None,
-) -> tuple[Any, float]:
-    """Compute a GPU product predicted to be faster than in `ieee`; return it and the seconds saved.
+) -> tuple[Any, Saving]:
+    """Compute a GPU product predicted to be faster than in `ieee`; return it and what it saves.
 
     Raises NotFaster otherwise, and then nothing has been written.
     """
@@ -58,7 +59,7 @@ def faster(
         result = similar(a, b, c, out, alpha, beta, only_faster=True)
     if result is None:
         result = compute((a, b, c, out), alpha, beta, None, None, only_faster=True)
-    return result, recent.saved_s()
+    return result, recent.saving()
 
 
 def similar(

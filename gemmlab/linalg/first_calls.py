@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from gemmlab.linalg import cublas, operands, recent
 from gemmlab.linalg.arrays import ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
-from gemmlab.linalg.planned import Counts, ProductPlan
+from gemmlab.linalg.planned import Counts, ProductPlan, Saving, no_saving
 from gemmlab.linalg.planning import kinds, tiers
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
 from gemmlab.linalg.planning.kinds import Kinds
@@ -26,6 +26,7 @@ from gemmlab.linalg.runtime.gpus import Gpu
 from gemmlab.linalg.runtime.workspaces import Workspace, workspace
 
 _MOST = 32  # paths with the same key; further products are planned in general
+_BATCH = kinds.Numbers._fields.index("batch")
 
 Descriptors = Sequence[ArrayDescriptor | None]  # of a, b, c and out
 
@@ -51,37 +52,35 @@ class Path:
         self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
         self._keys: list[tuple[Any, Sequence[Any]]] = []
-        self.tiers: list[str] = []  # their names
+        self.tiers: tiers.Names = ()
+        self.decide: Callable[..., tiers.Decision]  # given m, n, k and the matrices of a stack
         self._kinds: dict[tuple[int, Sequence[int]], Kinds] = {}
-        sms, index = gpu.multiprocessors, len(paths.each)
+        self._gpu, sms, index = gpu, gpu.multiprocessors, len(paths.each)
 
         def planned(*given: Any) -> tuple[Any, ...]:
             *numbers, alpha, beta = given
             arrays = with_numbers(descriptors, numbers)
             sizes = operands.check_sizes(arrays)
             layout = operands.lay_out(arrays, sizes, {})
-            choices, chosen = tiers.options(precision, operands.case_of(layout, gpu, {}))
+            choices = tiers.offered(precision, operands.case_of(layout, gpu, {}))
             if layout.copies or layout.through_copy or choices[-1].tier == "ieee":
                 raise NotTraceable
             if not sizes.k or 0 in sizes.result:
                 raise NotTraceable
-            indexes, job = [], None
-            self.tiers = [choice.tier for choice in choices]
+            job = None
+            self.tiers = tiers.names_of(choices)
             for choice in choices:
                 if choice.tier == "ieee":
                     self._keys.append((None, ()))
-                    indexes.append(())
                     continue
                 job = operands.job_of(layout, choice, Scalars(alpha, beta), {})
-                tiles, places = zip(*job.tile_choices(sms), strict=True)
-                self._keys.append((kinds.key_of(job, sms), tiles))
-                indexes.append(places)
+                self._keys.append((kinds.key_of(job, sms), job.tile_choices()))
             assert job is not None
             self.in_place = bool(job.beta) and job.d is None
             self._names, self._k_major = layout.names, (layout.left.k_major, layout.right.k_major)
-            saved = tuple(choice.saved_s for choice in choices)
-            of_job = (*kinds.numbers_of(job),)
-            return index, sizes.result, chosen, tuple(indexes), saved, of_job
+            of_gpu = gpu.capability, sms, self._k_major
+            self.decide = tiers.formulas(tiers.decide, *of_gpu, self.tiers)
+            return index, sizes.result, (*kinds.numbers_of(job),)
 
         paths.each.append(self)  # before another thread can find its index
         paths.traces.add((*_numbers(descriptors), *scalars), planned)
@@ -92,6 +91,13 @@ class Path:
         if x.beta and not self.in_place:
             return None
         return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
+
+    def saved_s(self, own: float | None, numbers: Sequence[Any]) -> float:
+        """`tiers.saved_s` of a product, given `Choice.seconds`."""
+        x = kinds.Numbers(*numbers)
+        sizes, gpu = (x.vectors_left, x.vectors_right, x.depth, x.batch), self._gpu
+        case = tiers.Case(*sizes, gpu.capability, gpu.multiprocessors, self._k_major)
+        return tiers.saved_s(case, own)
 
     def kinds(self, chosen: int, indexes: Sequence[int]) -> Kinds | None:
         """Return the kinds of products that have run in this tier with these tiles."""
@@ -109,9 +115,8 @@ class Paths:
     """Paths of products with the same key.
 
     The function of `traces` takes the operands' shapes and strides, alpha and beta. It returns the
-    index of their path in `each`, the shape of the result, the index of the tier in `Path.tiers`,
-    for each tier the index of each tile in its tiles, for each tier the seconds that it saves, and
-    `kinds.Numbers`; None for operands on another path.
+    index of their path in `each`, the shape of the result, and `kinds.Numbers`; None for operands
+    on another path.
     """
 
     def __init__(self, count: int) -> None:
@@ -147,12 +152,12 @@ class FirstCall:
         self,
         space: Workspace | None,
         report: int,
-        saved_s: float,
+        saving: Saving,
         planned: Callable[[], ProductPlan],
     ) -> None:
         """space: the stream's workspace; None for `ieee`, which counts nothing."""
         self._space, self._report, self._planned = space, report, planned
-        self.saved_s = saved_s
+        self.saving = saving
 
     @cached_property
     def plan(self) -> ProductPlan:
@@ -223,15 +228,16 @@ def launch(
     found = None if paths is None else paths.traces.function(*numbers)
     if paths is None or found is None:
         return None
-    index, shape, chosen, indexes, saved, of_job = found
+    index, shape, of_job = found
     path: Path = paths.each[index]
+    chosen, tiles_of_tiers, times = path.decide(*of_job[:3], of_job[_BATCH])
     out = None
     if described is not None:
         _, _, c, out = described.arrays
         if path.in_place and c is not out:
             return None
-    tier, alike, sgemm = path.tiers[chosen], path.kinds(chosen, indexes[chosen]), None
-    if tier == "ieee":
+    alike, sgemm = path.kinds(chosen, tiles_of_tiers[chosen]), None
+    if path.tiers[chosen][0] == "ieee":
         if only_faster:
             raise NotFaster(NO_FASTER)
         sgemm = path.sgemm(of_job)
@@ -248,7 +254,7 @@ def launch(
     addresses = at_a, at_b, at, at_d
     if sgemm:
         products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
-        recent.remember(FirstCall(None, 0, 0.0, planned))
+        recent.remember(FirstCall(None, 0, no_saving, planned))
         return result
     space = workspace(framework, device, stream)
     with space.lock:
@@ -261,7 +267,8 @@ def launch(
         kind, grids, launches = found
         # If it fails, the report is not given back: its counters may no longer be zero.
         space.launcher.chain(alike.each[kind]).launch(grids, launches, stream)
-    recent.remember(FirstCall(space, report, saved[chosen], planned))
+    saving = partial(path.saved_s, times[chosen], of_job)
+    recent.remember(FirstCall(space, report, saving, planned))
     return result
 
 

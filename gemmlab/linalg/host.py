@@ -12,7 +12,7 @@ from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import frameworks, operands
 from gemmlab.linalg.arrays import HOST, ArrayDescriptor, Framework
 from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
-from gemmlab.linalg.planned import ProductPlan
+from gemmlab.linalg.planned import ProductPlan, Saving, no_saving
 from gemmlab.linalg.planning import tiers
 
 
@@ -20,7 +20,7 @@ class HostPlan(NamedTuple):
     """The plan of a product on the host, without its arrays."""
 
     plan: ProductPlan
-    saved_s: float = 0.0
+    saving: Saving = no_saving
 
 
 class HostProduct:

@@ -16,7 +16,7 @@ from gemmlab.linalg import operands
 from gemmlab.linalg.arrays import ArrayDescriptor, Describer, Framework, is_float32
 from gemmlab.linalg.frameworks import stream_handle
 from gemmlab.linalg.operands import Arrays
-from gemmlab.linalg.planned import ProductPlan
+from gemmlab.linalg.planned import ProductPlan, Saving, no_saving
 
 _MOST_SHAPES = 256  # pairs of shapes for which products are kept
 _MOST_ALIKE = 32  # products kept per pair; trying one takes the host about 0.2 µs
@@ -29,8 +29,7 @@ class Planned(Protocol):
     def plan(self) -> ProductPlan: ...
 
     @property
-    def saved_s(self) -> float:
-        """The predicted seconds of GPU time that it saves compared with `ieee`."""
+    def saving(self) -> Saving: ...
 
 
 class Repeatable(Planned, Protocol):
@@ -201,9 +200,9 @@ def remember(product: Planned) -> None:
     _recent.product = product
 
 
-def saved_s() -> float:
-    """Return `Planned.saved_s` of this thread's last product."""
-    return 0.0 if _recent.product is None else _recent.product.saved_s
+def saving() -> Saving:
+    """Return the saving of this thread's last product."""
+    return no_saving if _recent.product is None else _recent.product.saving
 
 
 def last_plan() -> ProductPlan | None:

@@ -28,6 +28,7 @@ from typing import Any
 from gemmlab.core.packages import TORCH
 from gemmlab.errors import GemmlabError, MissingDependencyError
 from gemmlab.linalg import entry
+from gemmlab.linalg.planned import Saving
 from gemmlab.linalg.planning.tiers import NotFaster
 
 with TORCH.importing():
@@ -43,7 +44,8 @@ OPERATORS = (
     *("mm", "mm.out", "addmm", "addmm.out", "addmm_"),
     *("bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_"),
 )
-_MOST = 4096  # pairs of shapes with slower products that are remembered, and forms of a pair
+# Pairs of shapes with slower products that are remembered, and forms of a pair; savings kept.
+_MOST = 4096
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,21 @@ class _State:
     # Reasons of products that are faster in PyTorch, by the factors' shapes and `_rest_of_form`.
     slower: dict[Any, dict[Any, str]] = field(default_factory=dict)
     taken: int = 0
+    # What products saved: a sum, and those not yet added to it, because a prediction takes time.
     saved_s: float = 0.0
+    savings: list[Saving] = field(default_factory=list)
+
+    def take(self, saving: Saving) -> None:
+        """Count a product that ran on gemmlab."""
+        self.taken += 1
+        self.savings.append(saving)
+        if len(self.savings) >= _MOST:
+            self.add_savings()
+
+    def add_savings(self) -> None:
+        with _lock:
+            savings, self.savings = self.savings, []
+            self.saved_s += sum(saving() for saving in savings)
 
     def keep_slower(self, a: Tensor, b: Tensor, reason: str) -> None:
         shapes = a.shape, b.shape
@@ -132,6 +148,7 @@ def enabled() -> Iterator[None]:
 def report() -> Report:
     """Return a report on the products since `enable()`."""
     left = dict(_state.left.most_common())
+    _state.add_savings()
     return Report(_state.taken, left, _state.saved_s)
 
 
@@ -176,15 +193,14 @@ def _kernel(name: str, own: Any) -> Callable[..., Tensor]:
             if records := torch.is_grad_enabled():
                 _set_grad_enabled(False)  # autograd has recorded the operator already
             try:
-                result, saved_s = multiply(args, out, options)
+                result, saving = multiply(args, out, options)
             except NotFaster as error:
                 reason = str(error)
                 _state.keep_slower(a, b, reason)
             except GemmlabError as error:
                 reason = str(error).splitlines()[0]
             else:
-                _state.taken += 1
-                _state.saved_s += saved_s
+                _state.take(saving)
                 return result
             finally:
                 if records:
@@ -197,13 +213,13 @@ def _kernel(name: str, own: Any) -> Callable[..., Tensor]:
 
 def _product(
     args: tuple[Tensor, ...], out: Tensor | None, _options: dict[str, Any]
-) -> tuple[Tensor, float]:
+) -> tuple[Tensor, Saving]:
     return entry.faster(*args, out=out)
 
 
 def _sum_product(
     args: tuple[Tensor, ...], out: Tensor | None, options: dict[str, Any]
-) -> tuple[Tensor, float]:
+) -> tuple[Tensor, Saving]:
     c, a, b = args
     alpha, beta = options.get("alpha", 1), options.get("beta", 1)
     return entry.faster(a, b, c, out=out, alpha=alpha, beta=beta)

@@ -234,9 +234,9 @@ def slow_multiply_adds() -> Iterator[None]:
     """Small products run in `ieee`, as where cuBLAS is predicted to be as fast as `fma`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiers, "fma_time", lambda *_: tiers._NEVER)
-        tiers._formulas.cache_clear()
+        tiers.formulas.cache_clear()
         yield
-    tiers._formulas.cache_clear()
+    tiers.formulas.cache_clear()
 
 
 @pytest.fixture

@@ -315,15 +315,15 @@ def test_products_may_be_wanted_only_if_they_are_faster(
             planned.clear()
             products_of().clear()
             if launched:
-                _, saved = entry.faster(*given)
+                _, saving = entry.faster(*given)
             else:
                 with pytest.raises(NotFaster, match=r"^cuBLAS is as fast$"):
                     entry.faster(*given)
             assert bool(device.launched) is launched and "cublasCreate_v2" not in products_of()
             assert bool(planned) is (i < in_general), size
             if launched:
-                expected = calls.PlannedProduct(described(given, {"out": None}), 7).saved_s
-                assert saved == expected > 0
+                expected = calls.PlannedProduct(described(given, {"out": None}), 7).saving()
+                assert saving() == expected > 0
 
 
 def test_each_launch_has_its_own_arguments(device: Driver) -> None:

@@ -23,9 +23,11 @@ from gemmlab.linalg.planning.tiers import (
     Choice,
     by_formulas,
     choose,
+    decide,
     direct_time,
     fp16x3_time,
-    seconds,
+    names_of,
+    offered,
     sgemm_time,
     tolerated,
 )
@@ -47,7 +49,8 @@ def test_formulas_predict_the_same_times() -> None:
         for _ in range(20):
             m, n, k, batch = (round(2 ** rng.uniform(0, top)) for top in (14, 14, 17, 6))
             case = replace(HOPPER, m=m, n=n, k=k, batch=batch, k_major=k_major)
-            assert by_formulas(case) == seconds(case)
+            names = names_of(offered(None, case))
+            assert by_formulas(decide, case, names) == decide(case, names)
 
 
 def test_no_route_is_faster_than_the_bound() -> None:

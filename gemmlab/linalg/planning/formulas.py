@@ -87,7 +87,7 @@ class Recorder:
         return holds
 
 
-_PLAIN, _MOST = 8, 32  # calls before the first formula, and formulas of a function
+_PLAIN, _MOST = 8, 32  # calls without a formula before each formula, and formulas of a function
 # Operations of integers with a constant that leave a number as it is, the last two if the constant
 # comes second.
 _UNCHANGED = (("*", 1), ("+", 0), ("-", 0), ("//", 1))
@@ -164,10 +164,11 @@ class Formulas:
     def __call__(self, *numbers: float) -> Any:
         if (found := self._traces.function(*numbers)) is not None:
             return found
-        # A formula pays from about the twentieth call on; most programs have few products.
+        # Making a formula takes as long as about fifty calls without it.
         self._calls += 1
         if self._calls > _PLAIN and len(self._traces) < _MOST:
             self._traces.add(numbers, self._function)
+            self._calls = 0
         return self._function(*numbers)
 
 
@@ -185,10 +186,12 @@ def _traced(
     given: list[Any] = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
     if place is not None:
         given.append(lambda *args: recorder.called("place", args, place(*args)))
-    result = expression_of(plan(*given))
+    result = f"return {expression_of(plan(*given))}"
+    if place is None:
+        return [*recorder.lines, result]
     before = _before_calls(recorder.lines)
     later = [line for line in recorder.lines if line not in before]
-    return [*before, *later, f"return {result}"]
+    return [*before, *later, result]
 
 
 def _compiled(names: Sequence[str], traces: Sequence[Sequence[str]]) -> Callable[..., Any]:
@@ -290,35 +293,51 @@ def _before_calls(lines: Sequence[str]) -> list[str]:
 
 def _joined(lines: Sequence[_Line]) -> list[_Line]:
     """The lines, with each expression that is used only once moved to where it is used."""
-    uses, texts = Counter(_uses(lines)), dict[str, str]()
+    return _with_texts(_counted(lines, Counter()), {})
+
+
+# Each line with how often its variable is used, 0 if it has none or calls a function. For a branch,
+# its condition with its lines.
+_Counted: TypeAlias = "list[tuple[str, int | _Counted]]"
+
+
+def _counted(lines: Sequence[_Line], uses: Counter[str]) -> _Counted:
+    """Count the uses of each variable. uses: those after the lines; these are added.
+
+    A variable of a branch may have the name of another one after the branch.
+    """
+    found: _Counted = []
+    for line in reversed(lines):
+        if isinstance(line, _Branch):
+            found.append((line.condition, _counted(line.lines, uses)))
+            uses.update(_variables(line.condition))
+            continue
+        target, equals, expression = line.partition(" = ")
+        counts = [uses.pop(name, 0) for name in _variables(target) if equals]
+        found.append((line, 0 if line.startswith("(") else sum(counts)))
+        uses.update(_variables(expression or line))
+    return found[::-1]
+
+
+def _with_texts(lines: _Counted, texts: dict[str, str]) -> list[_Line]:
+    """The lines, where expressions replace their variables, if `texts` has them."""
 
     def joined(text: str) -> str:
         return _VARIABLE.sub(lambda name: texts.get(name[0], name[0]), text)
 
-    def each(lines: Sequence[_Line]) -> Iterator[_Line]:
-        for line in lines:
-            if isinstance(line, _Branch):
-                condition = joined(line.condition)
-                yield _Branch(condition, [*each(line.lines)])
-                continue
-            target, equals, expression = line.partition(" = ")
-            text = joined(expression or line)
-            if uses[target] == 1 and len(text) < _LONGEST:
-                texts[target] = f"({text})"
-            else:
-                yield target + equals + text if equals else text
-
-    return [*each(lines)]
-
-
-def _uses(lines: Sequence[_Line]) -> Iterator[str]:
-    """The variables that the lines use, as often as they do."""
-    for line in lines:
-        if isinstance(line, _Branch):
-            yield from _variables(line.condition)
-            yield from _uses(line.lines)
+    found: list[_Line] = []
+    for line, uses in lines:
+        if isinstance(uses, list):
+            found.append(_Branch(joined(line), _with_texts(uses, {**texts})))
+            continue
+        target, equals, expression = line.partition(" = ")
+        text = joined(expression or line)
+        if uses == 1 and len(text) < _LONGEST:
+            texts[target] = f"({text})"
         else:
-            yield from _variables(line.partition(" = ")[2] or line)
+            texts.pop(target, None)
+            found.append(target + equals + text if equals else text)
+    return found
 
 
 def _indented(lines: Sequence[_Line], depth: int = 1) -> Iterator[str]:

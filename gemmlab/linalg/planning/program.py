@@ -194,17 +194,12 @@ class Job:
     def _packed_tiles(self, sms: int) -> list[TileConfig]:
         return [self._tile(scheme, sms) for scheme in self._schemes]
 
-    def tile_choices(self, sms: int) -> list[tuple[Sequence[TileConfig | Route], int]]:
-        """For each of `tiles`: all choices, and the index of the one predicted to be fastest."""
-        product, majors = self._product, self._majors
+    def tile_choices(self) -> list[Sequence[TileConfig | Route]]:
+        """For each of `tiles`: all choices."""
         if self.choice.direct:
-            return [(self._routes_of_tier, self._route_index(sms))]
-        found: list[tuple[Sequence[TileConfig | Route], int]] = []
-        for scheme in self._schemes:
-            rest = self.left.arch, SCHEMES[scheme], majors
-            index, _ = plan.least_clocks(product, *rest, sms)
-            found.append((plan.choices(product, *rest), index))
-        return found
+            return [self._routes_of_tier]
+        rest = self._product, self.left.arch
+        return [plan.choices(*rest, SCHEMES[name], self._majors) for name in self._schemes]
 
     @property
     def _schemes(self) -> list[str]:

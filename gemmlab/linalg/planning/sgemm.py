@@ -24,8 +24,7 @@ def seconds(
     if not (m > 1 and n > 1):
         return arch.sgemm_vector_start + size / arch.sgemm_vector_bytes
     far = missed(size, arch.l2_bytes, arch.l2_overflow) * arch.sgemm_far
-    longer = 1 + arch.sgemm_k_major * sum(k_major)
-    tiles = [x for x in arch.sgemm if not (x.only_mn_major_b and k_major[1])]
+    longer, tiles = _longer(k_major, arch), _tiles(k_major, arch)
     times = [_computing(tile, tiles_of(m, n, tile) * batch, k, far, longer, sms) for tile in tiles]
     if not batch > 1:  # k of a product in a stack is never divided
         for tile in (x for x in tiles if x.most_splits > 1):
@@ -34,6 +33,27 @@ def seconds(
             rest = ceil_div(k, splits), far, longer, sms
             times.append(_computing(tile, blocks * splits, *rest) + arch.sgemm_join)
     return arch.sgemm_start + most(reduce(least, times), size / arch.sgemm_bytes)
+
+
+def bound(
+    m: Any, n: Any, k: Any, batch: Any, k_major: tuple[bool, bool], arch: Architecture, sms: int
+) -> Any:
+    """Seconds that `seconds` never falls below: the busiest time of the best tile, if C has whole
+    tiles and multiprocessors share them evenly."""
+    if not (m > 1 and n > 1):
+        return 0.0
+    each = min(tile.busy / (tile.rows * tile.columns) for tile in _tiles(k_major, arch))
+    return arch.sgemm_start + m * n * k * batch * (each * _longer(k_major, arch) / sms)
+
+
+def _tiles(k_major: tuple[bool, bool], arch: Architecture) -> list[SgemmTile]:
+    """The tiles that may be chosen."""
+    return [x for x in arch.sgemm if not (x.only_mn_major_b and k_major[1])]
+
+
+def _longer(k_major: tuple[bool, bool], arch: Architecture) -> float:
+    """By how much K-major operands lengthen the computation."""
+    return 1 + arch.sgemm_k_major * sum(k_major)
 
 
 def bytes_of(m: Any, n: Any, k: Any, batch: Any) -> Any:

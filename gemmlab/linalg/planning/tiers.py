@@ -19,8 +19,9 @@ runs in `ieee`. A tier requested by name is never replaced by another.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from functools import cache, reduce
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
@@ -83,15 +84,15 @@ class Case:
 class Choice:
     """The tier of a product, the reason, and the `fallback` that the GPU may use instead.
 
-    `arch` has the kernels; `ieee` does not use them. `saved_s`: the seconds by which the tier is
-    predicted to be faster than `ieee`, where that is the reason.
+    `arch` has the kernels; `ieee` does not use them. `seconds`: those predicted, where a tier other
+    than `ieee` is the fastest.
     """
 
     tier: str
     reason: str
     fallback: str | None = None
     arch: Architecture = DEFAULT
-    saved_s: float = 0.0
+    seconds: float | None = None
 
     @property
     def direct(self) -> bool:
@@ -116,67 +117,128 @@ def check_precision(precision: str | None) -> None:
 
 def choose(precision: str | None, case: Case) -> Choice:
     """The tier for a product. Raises TierError if a tier requested by name cannot run."""
-    choices, index = options(precision, case)
-    choice: Choice = choices[index]
-    return choice
+    choices = offered(precision, case)
+    if len(choices) == 1:
+        return choices[0]
+    decision: Decision = by_formulas(decide, case, names_of(choices))
+    fastest, _, times = decision
+    choice, plain = choices[fastest], by_formulas(sgemm_time, case)
+    own = min(x for x in times[1:] if x is not None)
+    if choice.tier == "ieee":
+        reason = f"{NO_FASTER}: predicted {_micro(own)} at {case}, cuBLAS {_micro(plain)}"
+        return replace(choice, reason=reason)
+    reason = f"{choice.reason}predicted {_micro(own)}, cuBLAS {_micro(plain)}"
+    return replace(choice, reason=reason, seconds=own)
 
 
-def options(precision: str | None, case: Case) -> tuple[tuple[Choice, ...], Any]:
-    """The tiers that may be the fastest, and the index of the one predicted to be.
+def offered(precision: str | None, case: Case) -> tuple[Choice, ...]:
+    """The tiers of which the one predicted to be fastest is taken; `ieee` and `fp16x3` come first.
 
-    Sizes may be symbols (`formulas`). Raises TierError if a tier requested by name cannot run.
+    One if it is requested, or if no other can run. Sizes may be symbols (`formulas`). Raises
+    TierError if a tier requested by name cannot run.
     """
     if (known := _without_prediction(precision, case)) is not None:
-        return (known,), 0
-    symbolic = isinstance(case.m + case.n + case.k, Symbol)
-    fast, plain, *unpacked = seconds(case) if symbolic else by_formulas(case)
-    times = SURE * plain, fast, *unpacked
+        return (known,)
+    arch = case.arch or DEFAULT
+    found = [Choice("ieee", ""), Choice(FASTEST, "", fallback_of(FASTEST, case), arch)]
+    if _allows_direct(case):
+        found.append(Choice(DIRECT, "without packing, ", arch=arch))
+    if arch.fma:
+        found.append(Choice(FMA, "by multiply-adds, ", arch=arch))
+    return tuple(found)
+
+
+Names = tuple[tuple[str, str | None], ...]  # of tiers and their fallbacks
+
+
+def names_of(choices: Iterable[Choice]) -> Names:
+    return tuple((choice.tier, choice.fallback) for choice in choices)
+
+
+# Which of the tiers `offered` is the fastest; for this one, and perhaps for others, the indexes of
+# the tiles in `Job.tile_choices`; the seconds of each tier, None if no other is offered.
+Decision = tuple[int, tuple[tuple[int, ...], ...], tuple[float | None, ...]]
+
+
+def decide(case: Case, names: Names) -> Decision:
+    """Decide between the tiers that are offered. Sizes may be symbols."""
+    if len(names) == 1:
+        return 0, (_tiles_of(case, *names[0]),), (None,)
+    times = seconds(case, names)
     possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < _NEVER]
-    index, _ = first_least([times[i] for i in possible])
-    if symbolic:
-        return tuple(_predicted(i, case, plain, times) for i in possible), index
-    return (_predicted(possible[index], case, plain, times),), 0
+    first, last = possible[0], possible[-1]
+    fastest, weighted = first, (SURE * times[0], *times[1:])
+    if last > first:
+        fastest += first_least(weighted[first : last + 1])[0]
+    wanted = possible if isinstance(fastest, Symbol) else [fastest]
+    tiles = [_tiles_of(case, *x) if i in wanted else () for i, x in enumerate(names)]
+    return fastest, tuple(tiles), tuple(times)
 
 
-def _predicted(index: int, case: Case, plain: Any, times: tuple[Any, ...]) -> Choice:
-    """The choice of a tier in this order: `ieee`, which takes `plain`, `fp16x3`, `UNPACKED`."""
-    if index == 0:
-        own = _micro(reduce(least, times[1:]))
-        return Choice("ieee", f"{NO_FASTER}: predicted {own} at {case}, cuBLAS {_micro(plain)}")
-    arch, saved = case.arch or DEFAULT, plain - times[index]
-    reason = f"predicted {_micro(times[index])}, cuBLAS {_micro(plain)}"
-    if index == 1:
-        return Choice(FASTEST, reason, fallback_of(FASTEST, case), arch, saved)
-    tier, words = ((DIRECT, "without packing"), (FMA, "by multiply-adds"))[index - 2]
-    return Choice(tier, f"{words}, {reason}", None, arch, saved)
+def seconds(case: Case, names: Names) -> list[Any]:
+    """Predicted seconds of each tier that is offered.
 
-
-def seconds(case: Case) -> tuple[Any, Any, Any, Any]:
-    """Predicted seconds of `fp16x3`, `ieee`, `tf32x3` and `fma`.
-
-    The last two are `_NEVER` unless they may be the fastest.
+    They are `_NEVER`, except for `fp16x3`, unless they may be the fastest: most products need no
+    comparison of cuBLAS's tiles.
     """
-    fast, plain = fp16x3_time(case), sgemm_time(case)
-    within = least(fast, SURE * plain)
-    once = direct_time(case, within)
-    return fast, plain, once, fma_time(case, least(within, once))
+    fast, plain = fp16x3_time(case), _NEVER
+    within = fast
+    if not fast <= SURE * sgemm_bound(case):
+        plain = sgemm_time(case)
+        within = least(fast, SURE * plain)
+    times = [plain, fast]
+    for tier, _ in names[2:]:
+        times.append({DIRECT: direct_time, FMA: fma_time}[tier](case, within))
+        within = least(within, times[-1])
+    return times
 
 
-def by_formulas(case: Case) -> tuple[float, float, float, float]:
-    """The same, computed faster where products have many sizes."""
-    find = _formulas(case.capability, case.multiprocessors, case.k_major)
-    found: tuple[float, float, float, float] = find(case.m, case.n, case.k, case.batch)
-    return found
+def _tiles_of(case: Case, tier: str, fallback: str | None) -> tuple[Any, ...]:
+    """The indexes of the fastest tile of a tier, and of its fallback if that packs, too."""
+    arch, sms, majors = case.arch or DEFAULT, case.multiprocessors, case.k_major
+    sizes = case.m, case.n, case.k
+    if tier in UNPACKED:
+        return (UNPACKED[tier].least_seconds(*sizes, case.batch, majors, arch, sms)[0],)
+    product, schemes = Product(*sizes, case.n, case.batch), (tier, fallback)
+    return tuple(
+        least_clocks(product, arch, SCHEMES[scheme], majors, sms)[0]
+        for scheme in schemes
+        if scheme in SCHEMES
+    )
+
+
+def saved_s(case: Case, own: float | None) -> float:
+    """The seconds that a product is predicted to save compared with `ieee`.
+
+    own: `Choice.seconds`; nothing is saved if they are None.
+    """
+    if own is None:
+        return 0.0
+    plain: float = by_formulas(sgemm_time, case)
+    return plain - own
+
+
+def by_formulas(function: Callable[..., Any], case: Case, *options: Any) -> Any:
+    """A function of dense products, computed faster where products have many sizes."""
+    find = formulas(function, case.capability, case.multiprocessors, case.k_major, *options)
+    return find(case.m, case.n, case.k, case.batch)
 
 
 @cache
-def _formulas(
-    capability: tuple[int, int] | None, multiprocessors: int, k_major: tuple[bool, bool]
+def formulas(
+    function: Callable[..., Any],
+    capability: tuple[int, int] | None,
+    multiprocessors: int,
+    k_major: tuple[bool, bool],
+    *options: Any,
 ) -> Formulas:
-    def function(m: int, n: int, k: int, batch: int) -> tuple[Any, Any, Any, Any]:
-        return seconds(Case(m, n, k, batch, capability, multiprocessors, k_major))
+    """Return a function of m, n, k and the batch that computes a function of a `Case`."""
 
-    return Formulas(("m", "n", "k", "batch"), function)
+    def of_sizes(m: int, n: int, k: int, batch: int) -> Any:
+        batch = 1 if batch == 1 else batch  # a formula of its own
+        return function(Case(m, n, k, batch, capability, multiprocessors, k_major), *options)
+
+    return Formulas(("m", "n", "k", "batch"), of_sizes)
 
 
 def _without_prediction(precision: str | None, case: Case) -> Choice | None:
@@ -321,6 +383,13 @@ def sgemm_time(case: Case) -> float:
     """Predicted seconds of float32 multiply-adds in cuBLAS."""
     sizes = case.m, case.n, case.k, case.batch, case.k_major
     time: float = sgemm.seconds(*sizes, case.arch or DEFAULT, case.multiprocessors)
+    return time
+
+
+def sgemm_bound(case: Case) -> float:
+    """Seconds that `sgemm_time` never falls below."""
+    sizes = case.m, case.n, case.k, case.batch, case.k_major
+    time: float = sgemm.bound(*sizes, case.arch or DEFAULT, case.multiprocessors)
     return time
 
 
