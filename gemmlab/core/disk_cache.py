@@ -27,6 +27,12 @@ def folder() -> Path:
     chosen = os.environ.get("GEMMLAB_CACHE")
     if chosen:
         return Path(chosen)
+    return _of_user(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@cache
+def _of_user(_cache: str | None, _home: str | None) -> Path:
+    """The folder in the user's cache folder, which these two variables determine."""
     return Path(PLATFORMDIRS.load().user_cache_dir("gemmlab")) / "artifacts"
 
 

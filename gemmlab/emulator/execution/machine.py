@@ -25,7 +25,7 @@ from gemmlab.emulator.copies.bulk_copies import BulkCopies
 from gemmlab.emulator.execution.budget import over_budget
 from gemmlab.emulator.execution.schedule import Order, candidates
 from gemmlab.emulator.launch import printing
-from gemmlab.emulator.launch.coordinates import special_registers
+from gemmlab.emulator.launch.coordinates import SpecialRegisters
 from gemmlab.emulator.launch.threads import Threads
 from gemmlab.emulator.memory import heap
 from gemmlab.emulator.memory.clusters import ClusterSpace
@@ -68,7 +68,7 @@ class Machine(Threads):
     steps: int = 0  # executed basic blocks
     executed: int = 0  # instructions in those basic blocks
     turns: int = 0  # basic blocks since all ready lanes were converged
-    specials: dict[str, Value] = field(default_factory=dict)
+    specials: SpecialRegisters = field(init=False)
     recorded: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # operands, for the checks
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Machine(Threads):
             },
             chunk,
         )
-        self.specials = dict(special_registers(launch, self.blocks, extent))
+        self.specials = SpecialRegisters(launch, self.blocks, extent)
         turns = 1 if self.order.is_lockstep else extent.warps
         self.budget = launch.max_instructions * turns
         self.pause_at = min(LONG * turns, self.budget)

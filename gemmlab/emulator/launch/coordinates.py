@@ -7,7 +7,7 @@ memory (PTX ISA, "Thread Hierarchy"). Without clusters, each block forms a clust
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from gemmlab.ptx import layout
 
 def blocks_of_clusters(grid: Dim3, cluster: Dim3, numbers: Sequence[int]) -> np.ndarray:
     """Linear indices of the blocks of the given clusters, ordered by cluster, then by rank."""
+    if cluster == (1, 1, 1):
+        return np.array(numbers)
     number = np.array(numbers)[:, None]
     rank = np.arange(math.prod(cluster))[None, :]
     linear, step = np.zeros(np.broadcast_shapes(number.shape, rank.shape), np.int64), 1
@@ -55,46 +57,72 @@ LANE_MASKS = {
 }
 
 
-def special_registers(
-    launch: Launch, blocks: np.ndarray, extent: Extent
-) -> Iterator[tuple[str, Value]]:
-    """Names and values of the special registers that are constant during a launch.
+class SpecialRegisters(dict[str, Value]):
+    """The special registers that are constant during a launch, by name; computed when first read.
 
     blocks: linear indices of the chunk's blocks.
     """
-    u32 = np.uint32
-    thread = np.arange(extent.warps * WARP).reshape(1, extent.warps, WARP)
-    linear = blocks.reshape(-1, 1, 1)
-    cluster_size = math.prod(launch.cluster)
-    yield (
-        "%cluster_ctarank",
-        collapse((np.arange(len(blocks)) % cluster_size).astype(u32)[:, None, None]),
-    )
-    yield "%cluster_nctarank", u32(cluster_size)
-    yield "%is_explicit_cluster", np.bool_(cluster_size > 1)
-    step_t = step_b = 1
-    for axis, name in enumerate("xyz"):
+
+    def __init__(self, launch: Launch, blocks: np.ndarray, extent: Extent) -> None:
+        self._launch, self._extent, self._blocks = launch, extent, blocks.reshape(-1, 1, 1)
+        self._cluster_size = math.prod(launch.cluster)
+
+    def __missing__(self, name: str) -> Value:
+        register, _, axis = name.partition(".")
+        value = self._along(register, "xyz".index(axis)) if axis else self._value(name)
+        found: Value = np.uint32(value) if isinstance(value, int) else value
+        self[name] = found
+        return found
+
+    def _along(self, register: str, axis: int) -> Value | int:
+        """A register that has a value for each axis."""
+        launch = self._launch
         grid, block, cluster = (d[axis] for d in (launch.grid, launch.block, launch.cluster))
-        place = linear // step_b % grid
-        yield f"%tid.{name}", collapse((thread // step_t % block).astype(u32))
-        yield f"%ctaid.{name}", collapse(place.astype(u32))
-        yield f"%clusterid.{name}", collapse((place // cluster).astype(u32))
-        yield f"%cluster_ctaid.{name}", collapse((place % cluster).astype(u32))
-        yield f"%ntid.{name}", u32(block)
-        yield f"%nctaid.{name}", u32(grid)
-        yield f"%nclusterid.{name}", u32(grid // cluster)
-        yield f"%cluster_nctaid.{name}", u32(cluster)
-        step_t, step_b = step_t * block, step_b * grid
-    yield "%laneid", _LANE.reshape(1, 1, WARP)
-    yield "%warpid", collapse((thread // WARP).astype(u32))
-    for name, masks in LANE_MASKS.items():
-        yield name, masks.reshape(1, 1, WARP)
-    yield "%nwarpid", u32(extent.warps)
-    for name, value in CONSTANTS.items():
-        yield name, u32(value)
-    for name, shift in GRID_WORKSPACE_BITS.items():
-        yield name, u32(launch.variables.get(GRID_WORKSPACE, 0) >> shift & 0xFFFFFFFF)
-    yield "%dynamic_smem_size", u32(launch.dynamic_bytes)
-    reserved = layout.reserved_shared_bytes(launch.program.function)
-    yield "%total_smem_size", u32(launch.shared_bytes - reserved)
-    yield "%aggr_smem_size", u32(launch.shared_bytes)
+        place = self._blocks // math.prod(launch.grid[:axis]) % grid
+        match register:
+            case "%tid":
+                return _collapsed(self._threads // math.prod(launch.block[:axis]) % block)
+            case "%ctaid":
+                return _collapsed(place)
+            case "%clusterid":
+                return _collapsed(place // cluster)
+            case "%cluster_ctaid":
+                return _collapsed(place % cluster)
+        one = {"%ntid": block, "%nctaid": grid, "%cluster_nctaid": cluster}
+        return (one | {"%nclusterid": grid // cluster})[register]
+
+    def _value(self, name: str) -> Value | int:
+        launch, cluster_size = self._launch, self._cluster_size
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        if name in LANE_MASKS:
+            return LANE_MASKS[name].reshape(1, 1, WARP)
+        if name in GRID_WORKSPACE_BITS:
+            workspace = launch.variables.get(GRID_WORKSPACE, 0)
+            return workspace >> GRID_WORKSPACE_BITS[name] & 0xFFFFFFFF
+        match name:
+            case "%laneid":
+                return _LANE.reshape(1, 1, WARP)
+            case "%warpid":
+                return _collapsed(self._threads // WARP)
+            case "%cluster_ctarank":
+                ranks = np.arange(self._blocks.size) % cluster_size
+                return _collapsed(ranks[:, None, None])
+            case "%is_explicit_cluster":
+                return np.bool_(cluster_size > 1)
+            case "%total_smem_size":
+                return launch.shared_bytes - layout.reserved_shared_bytes(launch.program.function)
+        return {
+            "%cluster_nctarank": cluster_size,
+            "%nwarpid": self._extent.warps,
+            "%dynamic_smem_size": launch.dynamic_bytes,
+            "%aggr_smem_size": launch.shared_bytes,
+        }[name]
+
+    @property
+    def _threads(self) -> np.ndarray:
+        return np.arange(self._extent.warps * WARP).reshape(1, self._extent.warps, WARP)
+
+
+def _collapsed(array: np.ndarray) -> Value:
+    return collapse(array.astype(np.uint32))

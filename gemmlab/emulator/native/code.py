@@ -213,8 +213,12 @@ def blocks_wait(program: Program) -> bool:
 
 
 def code_name(program: Program, rows: bool) -> str:
+    if (found := program.native.get(("name", rows))) is not None:
+        return str(found)
     parts = program.module.digest, program.function.name, str(rows), str(sorted(program.left_out))
-    return disk_cache.name_of(["native", *_build_inputs(), *parts])
+    name = disk_cache.name_of(["native", *_build_inputs(), *parts])
+    program.native["name", rows] = name
+    return name
 
 
 def code_of(program: Program, rows: bool) -> Code:

@@ -10,7 +10,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
-from gemmlab.emulator.launch.coordinates import special_registers
+from gemmlab.emulator.launch.coordinates import SpecialRegisters
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.fallback import Fallback
 from gemmlab.emulator.native.layout import FALLBACK_FUEL, REGISTER_BYTES, view
@@ -38,7 +38,7 @@ class WarpMachine(Machine):
     def special(self, name: str) -> Value:
         launch, warps = self.whole_launch, self.core["num_warps"]
         extent = replace(self.extent, warps=warps)
-        values = three_axes(dict(special_registers(launch, self.blocks, extent))[name])
+        values = three_axes(SpecialRegisters(launch, self.blocks, extent)[name])
         return values if values.shape[1] == 1 else values[:, self.first_warp : self.first_warp + 1]
 
     def execute(self, index: int, lanes: int) -> None:
