@@ -31,16 +31,8 @@ from benchmarks.record import Row
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.program import Factor, Job, Route, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import (
-    DIRECT,
-    FASTEST,
-    FMA,
-    LEAST_DEPTH,
-    UNPACKED,
-    Case,
-    Choice,
-    fallback_of,
-)
+from gemmlab.linalg.planning.tiers import Choice, fallback_of
+from gemmlab.linalg.planning.times import DIRECT, FASTEST, FMA, LEAST_DEPTH, UNPACKED, Case
 from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
 from gemmlab.report.markdown import table

@@ -175,7 +175,8 @@ def test_a_memory_instruction(copy):
 
 PRODUCT = """
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Case, choose
+from gemmlab.linalg.planning.tiers import choose
+from gemmlab.linalg.planning.times import Case
 from gemmlab.linalg.shapes import Operand, Stack
 n = 4096
 choice = choose(None, Case(n, n, n, capability=CAPABILITY, multiprocessors=148))
@@ -203,6 +204,6 @@ def test_a_precision(copy):
     small = ("--set", "block_m=64", "--set", "block_n=64")  # which compiles sooner
     (climbed,) = commands(run, climb + small)
     assert "pass" in climbed
-    choose = "from gemmlab.linalg.planning.tiers import Case, choose"
+    modules = "from gemmlab.linalg.planning import tiers, times"
     case = "Case(64, 64, 64, capability=(9, 0))"
-    assert run(f"{choose}; print(choose('bf16x9', {case}).tier)") == "bf16x9\n"
+    assert run(f"{modules}; print(tiers.choose('bf16x9', times.{case}).tier)") == "bf16x9\n"

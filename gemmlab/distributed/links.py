@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gemmlab.errors import DTypeError, InputError
 from gemmlab.linalg.arch import DEFAULT
-from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning import times
 
 ITEM = 4  # bytes of a float32
 MEMORY = 2.5e12  # bytes that an H100 reads and writes per second
@@ -125,12 +125,12 @@ class _Seconds(NamedTuple):
 
 @lru_cache(4096)
 def _on_h200(m: int, n: int, k: int, batch: int, packed: str) -> _Seconds:
-    def case(names: str) -> tiers.Case:
-        schemes = (tiers.FASTEST if "a" in names else None, tiers.FASTEST if "b" in names else None)
-        return tiers.Case(m, n, k, batch, DEFAULT.capability, packed=schemes)
+    def case(names: str) -> times.Case:
+        schemes = (times.FASTEST if "a" in names else None, times.FASTEST if "b" in names else None)
+        return times.Case(m, n, k, batch, DEFAULT.capability, packed=schemes)
 
-    alone, whole = tiers.fp16x3_time(case("ab")), tiers.fp16x3_time(case(packed))
-    plain = math.inf if packed else min(tiers.sgemm_time(case("")), tiers.direct_time(case("")))
+    alone, whole = times.fp16x3_time(case("ab")), times.fp16x3_time(case(packed))
+    plain = math.inf if packed else min(times.sgemm_time(case("")), times.direct_time(case("")))
     return _Seconds(alone, whole, plain)
 
 

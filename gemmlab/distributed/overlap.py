@@ -30,7 +30,7 @@ from gemmlab.errors import (
 )
 from gemmlab.linalg import entry
 from gemmlab.linalg.api import pack
-from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning import tiers, times
 
 with TORCH.importing():
     import torch
@@ -261,10 +261,10 @@ def _choice(m: int, n: int, k: int, device: int, precision: str | None) -> tiers
     if 0 in (m, n, k) or not _packs(device):
         return None
     capability = torch.cuda.get_device_capability(device)
-    packed = (tiers.FASTEST, tiers.FASTEST) if precision is None else (None, None)
-    case = tiers.Case(m, n, k, capability=capability, packed=packed)
+    packed = (times.FASTEST, times.FASTEST) if precision is None else (None, None)
+    case = times.Case(m, n, k, capability=capability, packed=packed)
     choice = tiers.choose(precision, case)
-    return choice if choice.tier == tiers.FASTEST else None
+    return choice if choice.tier == times.FASTEST else None
 
 
 @lru_cache(8)

@@ -15,7 +15,7 @@ from gemmlab.linalg.arrays import ArrayDescriptor
 from gemmlab.linalg.operands import NAMES, PLAIN, Arrays, Operands, Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import ProductPlan, Saving, no_saving
-from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning import tiers, times
 from gemmlab.linalg.planning.program import Job
 from gemmlab.linalg.planning.tiers import Choice, NotFaster
 from gemmlab.linalg.recent import Repeat, Similar
@@ -64,7 +64,7 @@ class PlannedProduct:
                 self._choice = tiers.without_kernels(error)
                 self.check_faster(described)
                 self._prepare(scalars, packed)
-            self.saving = cache(partial(tiers.saved_s, case, self._choice.seconds))
+            self.saving = cache(partial(times.saved_s, case, self._choice.seconds))
         self._needs_no_copy = self._run is not None and not (layout.copies or layout.through_copy)
         # Whether c is read in place; else it is copied to the result first.
         self._adds = layout.d is not None and self._choice.tier != "ieee"

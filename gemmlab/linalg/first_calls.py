@@ -17,7 +17,7 @@ from gemmlab.linalg import cublas, operands, recent
 from gemmlab.linalg.arrays import ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
 from gemmlab.linalg.planned import Counts, ProductPlan, Saving, no_saving
-from gemmlab.linalg.planning import kinds, tiers
+from gemmlab.linalg.planning import kinds, tiers, times
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
 from gemmlab.linalg.planning.kinds import Kinds
 from gemmlab.linalg.planning.tiers import NO_FASTER, NotFaster
@@ -52,8 +52,8 @@ class Path:
         self._k_major = (True, False)
         # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
         self._keys: list[tuple[Any, Sequence[Any]]] = []
-        self.tiers: tiers.Names = ()
-        self.decide: Callable[..., tiers.Decision]  # given m, n, k and the matrices of a stack
+        self.tiers: times.Names = ()
+        self.decide: Callable[..., times.Decision]  # given m, n, k and the matrices of a stack
         self._kinds: dict[tuple[int, Sequence[int]], Kinds] = {}
         self._gpu, sms, index = gpu, gpu.multiprocessors, len(paths.each)
 
@@ -79,7 +79,7 @@ class Path:
             self.in_place = bool(job.beta) and job.d is None
             self._names, self._k_major = layout.names, (layout.left.k_major, layout.right.k_major)
             of_gpu = gpu.capability, sms, self._k_major
-            self.decide = tiers.formulas(tiers.decide, *of_gpu, self.tiers)
+            self.decide = times.formulas(times.decide, *of_gpu, self.tiers)
             return index, sizes.result, (*kinds.numbers_of(job),)
 
         paths.each.append(self)  # before another thread can find its index
@@ -93,11 +93,11 @@ class Path:
         return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
 
     def saved_s(self, own: float | None, numbers: Sequence[Any]) -> float:
-        """`tiers.saved_s` of a product, given `Choice.seconds`."""
+        """`times.saved_s` of a product, given `Choice.seconds`."""
         x = kinds.Numbers(*numbers)
         sizes, gpu = (x.vectors_left, x.vectors_right, x.depth, x.batch), self._gpu
-        case = tiers.Case(*sizes, gpu.capability, gpu.multiprocessors, self._k_major)
-        return tiers.saved_s(case, own)
+        case = times.Case(*sizes, gpu.capability, gpu.multiprocessors, self._k_major)
+        return times.saved_s(case, own)
 
     def kinds(self, chosen: int, indexes: Sequence[int]) -> Kinds | None:
         """Return the kinds of products that have run in this tier with these tiles."""
@@ -230,7 +230,7 @@ def launch(
         return None
     index, shape, of_job = found
     path: Path = paths.each[index]
-    chosen, tiles_of_tiers, times = path.decide(*of_job[:3], of_job[_BATCH])
+    chosen, tiles_of_tiers, seconds = path.decide(*of_job[:3], of_job[_BATCH])
     out = None
     if described is not None:
         _, _, c, out = described.arrays
@@ -267,7 +267,7 @@ def launch(
         kind, grids, launches = found
         # If it fails, the report is not given back: its counters may no longer be zero.
         space.launcher.chain(alike.each[kind]).launch(grids, launches, stream)
-    saving = partial(path.saved_s, times[chosen], of_job)
+    saving = partial(path.saved_s, seconds[chosen], of_job)
     recent.remember(FirstCall(space, report, saving, planned))
     return result
 

@@ -13,7 +13,7 @@ from gemmlab.linalg import frameworks, operands
 from gemmlab.linalg.arrays import HOST, ArrayDescriptor, Framework
 from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
 from gemmlab.linalg.planned import ProductPlan, Saving, no_saving
-from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning import tiers, times
 
 
 class HostPlan(NamedTuple):
@@ -36,7 +36,7 @@ class HostProduct:
         if out is not None:
             operands.check_overlap(named)
         m, n, k, batch = sizes.m, sizes.n, sizes.k, sizes.batch
-        choice = tiers.choose(described.precision, tiers.Case(m, n, k, batch))
+        choice = tiers.choose(described.precision, times.Case(m, n, k, batch))
         plan = ProductPlan(m, n, k, batch, "the host", choice.tier, choice.reason)
         self.plan, self.planned = plan, HostPlan(plan)
         self._operands = described

@@ -20,7 +20,7 @@ import numpy as np
 from gemmlab.errors import DTypeError, MissingDependencyError, ShapeError
 from gemmlab.linalg import entry, frameworks
 from gemmlab.linalg.arrays import CPU
-from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning import tiers, times
 
 try:
     from jax.experimental.buffer_callback import buffer_callback
@@ -65,7 +65,7 @@ def matmul(
         raise ShapeError(f"stacks {a.shape[:-2]} and {b.shape[:-2]} do not broadcast") from error
     # Raise now what would otherwise be raised inside the compiled program.
     if jax.default_backend() == "cpu":
-        tiers.choose(precision, tiers.Case(m, n, k))
+        tiers.choose(precision, times.Case(m, n, k))
     else:
         frameworks.carrier()
     result = _product(precision, a, b)

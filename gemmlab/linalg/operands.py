@@ -19,7 +19,8 @@ from gemmlab.errors import ArrayError, DTypeError, InputError, ShapeError
 from gemmlab.linalg import shapes
 from gemmlab.linalg.arrays import HOST, ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.planning.program import Factor, Job
-from gemmlab.linalg.planning.tiers import Case, Choice
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.times import Case
 from gemmlab.linalg.shapes import Operand, Shape, Sizes, Stack
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from gemmlab.errors import ShapeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg import shapes
 from gemmlab.linalg.arrays import ArrayDescriptor, Framework
-from gemmlab.linalg.planning import plan, tiers
+from gemmlab.linalg.planning import plan, tiers, times
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import STATUS_BYTES
 from gemmlab.linalg.planning.program import Factor, Source
@@ -149,5 +149,5 @@ def check(
     if not array.shape or 0 in array.shape:
         raise ShapeError(f"a has shape {tuple(array.shape)}; an empty array cannot be packed")
     sizes = shapes.multiply(array.shape, array.shape[-1:])
-    case = tiers.Case(sizes.m, sizes.n, sizes.k, sizes.batch, capability)
-    return tiers.choose(precision if precision in SCHEMES else tiers.FASTEST, case)
+    case = times.Case(sizes.m, sizes.n, sizes.k, sizes.batch, capability)
+    return tiers.choose(precision if precision in SCHEMES else times.FASTEST, case)

@@ -19,7 +19,8 @@ from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import variants
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Case, Choice, fallback_of
+from gemmlab.linalg.planning.tiers import Choice, fallback_of
+from gemmlab.linalg.planning.times import Case
 from gemmlab.linalg.runtime import building, kernels
 from gemmlab.linalg.runtime import built as runtime
 from gemmlab.linalg.shapes import Operand, Stack

@@ -19,14 +19,8 @@ from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import direct, program
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import (
-    DIRECT,
-    LEAST_DEPTH,
-    Case,
-    Choice,
-    choose,
-    direct_time,
-)
+from gemmlab.linalg.planning.tiers import Choice, choose
+from gemmlab.linalg.planning.times import DIRECT, LEAST_DEPTH, Case, direct_time
 from gemmlab.linalg.runtime.kernels import artifact
 from gemmlab.linalg.shapes import Stack
 from gemmlab.problems.rounding import sum_bound_u

@@ -19,7 +19,8 @@ from gemmlab.linalg import cublas
 from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, Choice
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.times import DIRECT
 from gemmlab.linalg.runtime import gpus, graph, products, workspaces
 from gemmlab.linalg.runtime.driver import call, results
 from gemmlab.linalg.runtime.gpus import Gpu

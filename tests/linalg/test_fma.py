@@ -16,7 +16,8 @@ from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, FmaConfig
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import fma, program
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import FMA, Case, Choice, choose, fma_time
+from gemmlab.linalg.planning.tiers import Choice, choose
+from gemmlab.linalg.planning.times import FMA, Case, fma_time
 from gemmlab.linalg.runtime.kernels import artifact
 from gemmlab.linalg.shapes import Stack
 from gemmlab.problems.rounding import sum_bound_u

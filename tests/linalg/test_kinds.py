@@ -14,7 +14,8 @@ from gemmlab.linalg.planning import formulas, kinds
 from gemmlab.linalg.planning.formulas import NotTraceable
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
-from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, Choice
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.times import DIRECT, LEAST_DEPTH
 from gemmlab.linalg.shapes import Operand, Stack
 
 SMS = 132

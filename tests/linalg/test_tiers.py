@@ -15,21 +15,16 @@ from gemmlab.errors import TierError
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.planning import direct
 from gemmlab.linalg.planning.program import Factor, Job
-from gemmlab.linalg.planning.tiers import (
+from gemmlab.linalg.planning.tiers import TOLERATED, Choice, choose, names_of, offered, tolerated
+from gemmlab.linalg.planning.times import (
     DIRECT,
-    TOLERATED,
     UNPACKED,
     Case,
-    Choice,
     by_formulas,
-    choose,
     decide,
     direct_time,
     fp16x3_time,
-    names_of,
-    offered,
     sgemm_time,
-    tolerated,
 )
 from gemmlab.linalg.shapes import Operand, Stack
 

@@ -87,7 +87,7 @@ class Recorder:
         return holds
 
 
-_PLAIN, _MOST = 8, 32  # calls without a formula before each formula, and formulas of a function
+_PLAIN, _MOST = 4, 32  # calls without a formula before each formula, and formulas of a function
 # Operations of integers with a constant that leave a number as it is, the last two if the constant
 # comes second.
 _UNCHANGED = (("*", 1), ("+", 0), ("-", 0), ("//", 1))
@@ -164,7 +164,7 @@ class Formulas:
     def __call__(self, *numbers: float) -> Any:
         if (found := self._traces.function(*numbers)) is not None:
             return found
-        # Making a formula takes as long as about fifty calls without it.
+        # Making a formula takes as long as about forty calls without it.
         self._calls += 1
         if self._calls > _PLAIN and len(self._traces) < _MOST:
             self._traces.add(numbers, self._function)

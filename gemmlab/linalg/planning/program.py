@@ -34,7 +34,8 @@ from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import Added, Doubts
-from gemmlab.linalg.planning.tiers import DIRECT, UNPACKED, Choice, tolerated
+from gemmlab.linalg.planning.tiers import Choice, tolerated
+from gemmlab.linalg.planning.times import DIRECT, UNPACKED
 from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays

@@ -10,7 +10,8 @@ from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import DIRECT, LEAST_DEPTH, UNPACKED, Choice
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.planning.times import DIRECT, LEAST_DEPTH, UNPACKED
 from gemmlab.linalg.shapes import Operand, Stack
 
 
