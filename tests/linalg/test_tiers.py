@@ -24,6 +24,7 @@ from gemmlab.linalg.planning.times import (
     decide,
     direct_time,
     fp16x3_time,
+    sgemm_bound,
     sgemm_time,
 )
 from gemmlab.linalg.shapes import Operand, Stack
@@ -67,6 +68,18 @@ def test_no_route_is_faster_than_the_bound() -> None:
                 time = max(min(times), direct.moving(m, n, k, batch, arch))
                 ratios.append(direct.bound(m, n, k, batch, k_major, arch, sms) / time)
     assert max(ratios) <= 1 and sorted(ratios)[-20] > 0.9
+
+
+def test_cublas_is_never_faster_than_the_bound() -> None:
+    """Which spares most products the comparison of its tiles, and is close to the time of some."""
+    rng, ratios = random.Random(3), []
+    for sms in (78, 114, 132):
+        for k_major in ((True, True), (True, False), (False, True), (False, False)):
+            for _ in range(60):
+                m, n, k, batch = (round(2 ** rng.uniform(0, top)) for top in (15, 15, 14, 3))
+                case = Case(m, n, k, batch, (9, 0), sms, k_major)
+                ratios.append(sgemm_bound(case) / sgemm_time(case))
+    assert max(ratios) <= 1 and sorted(ratios)[-100] > 0.8
 
 
 def test_factors_with_lines_that_are_not_aligned_cost_time() -> None:
