@@ -1,7 +1,7 @@
 """Predicted times of a product in each tier, and which tier is the fastest.
 
-The times are fitted to measurements (`scripts/fit-direct`); their constants are those of an
-architecture. Sizes may be symbols (`formulas`).
+The times are fitted to measurements; their constants belong to an architecture (`arch`). Sizes may
+be symbols (`formulas`).
 """
 
 from __future__ import annotations
