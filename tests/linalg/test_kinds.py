@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from gemmlab.linalg.arch.sm80 import SM80
 from gemmlab.linalg.planning import formulas, kinds
-from gemmlab.linalg.planning.formulas import NotTraceable
+from gemmlab.linalg.planning.formulas import Formulas, NotTraceable, Symbol
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
@@ -224,3 +225,21 @@ def test_operands_of_another_kind_call_nothing() -> None:
 def test_a_plan_that_needs_a_number_has_no_formulas() -> None:
     with pytest.raises(NotTraceable):
         trace(("x",), (3,), lambda x, _: tuple(range(x)), lambda: ())
+
+
+def test_threads_that_miss_a_formula_make_it_once() -> None:
+    """One of them while another one makes it."""
+    others = list[threading.Thread]()
+
+    def function(n: Any) -> tuple[Any]:
+        if isinstance(n, Symbol) and not others:
+            others.append(threading.Thread(target=doubled, args=(3,)))
+            others[0].start()
+            others[0].join(0.1)
+        return (2 * n if n > 2 else n,)
+
+    doubled = Formulas(("n",), function)
+    for _ in range(20):
+        assert doubled(3) == (6,)
+    others[0].join()
+    assert doubled(3) == (6,) and len(doubled._traces) == 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -87,6 +88,7 @@ class Recorder:
         return holds
 
 
+_adding = threading.Lock()
 _PLAIN, _MOST = 4, 32  # calls without a formula before each formula, and formulas of a function
 # Operations of integers with a constant that leave a number as it is, the last two if the constant
 # comes second.
@@ -166,9 +168,12 @@ class Formulas:
             return found
         # Making a formula takes as long as about forty calls without it.
         self._calls += 1
-        if self._calls > _PLAIN and len(self._traces) < _MOST:
-            self._traces.add(numbers, self._function)
-            self._calls = 0
+        if self._calls > _PLAIN:
+            with _adding:
+                # Another thread may have added it.
+                if len(self._traces) < _MOST and self._traces.function(*numbers) is None:
+                    self._traces.add(numbers, self._function)
+                    self._calls = 0
         return self._function(*numbers)
 
 
