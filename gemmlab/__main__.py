@@ -36,6 +36,10 @@ def _check_packages() -> None:
 
 if __name__ == "__main__":
     # `python -m` would import first from the current folder, which may hold strangers' files.
-    if sys.path[0] == os.getcwd() and not __file__.startswith(os.path.join(sys.path[0], "")):
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        folder = ""
+    if sys.path[0] == folder and not __file__.startswith(os.path.join(folder, "")):
         del sys.path[0]
     main()

@@ -29,7 +29,7 @@ from gemmlab.compile import (
 )
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.core import disk_cache
-from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
+from gemmlab.errors import CompileError, DTypeError, InputError, PtxSyntaxError, UnknownNameError
 from gemmlab.kernels import ladder
 
 CUDA = """
@@ -390,6 +390,26 @@ def test_arguments_that_do_not_fit_the_source(cuda_file: Path, tmp_path: Path) -
         load("naive", entry="kernel")
     with pytest.raises(InputError, match=r"is not a kernel file: .cu, .cuh, .ptx, .py"):
         load(tmp_path / "kernel.txt")
+    with pytest.raises(UnknownNameError, match="no rung"):
+        load("x" * 10000)  # longer than a path may be
+    wrong: Any = 3
+    with pytest.raises(DTypeError, match="entry is 3; it must be the name of a kernel"):
+        load(cuda_file, entry=wrong)
+    others: list[Any] = [3, {1: 2}]
+    for settings in others:
+        with pytest.raises(DTypeError, match="they must be values by name"):
+            load("naive", settings=settings)
+
+
+def test_ptx_may_end_without_a_new_line() -> None:
+    """Which crashed nvJitLink 13 where the length was divisible by eight, as here."""
+    text = (
+        "\n\n\n\n\n\n\n\n\n.version 8.3\n.target sm_90a\n.address_size 64\n"
+        ".visible .entry k(.param .u64 k_param_0)\n{\n.reg .b32 %r<20>; .reg .b64 %rd<10>; "
+        ".reg .pred %p<4>; .reg .b16 %rs<5>; .reg .f32 %f<4>;\nld.param.u64 %rd1, [k_param_0];\n"
+        "mov.u32 %r1, %smid; cvt.u64.u32 %rd2, %r1;\nst.global.u64 [%rd1], %rd2;\nret;\n}"
+    )
+    assert len(text) % 8 == 0 and load(text).cubin
 
 
 def test_resources_name_what_the_cubin_has() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab.core import processes, scratch, status
+from gemmlab.core import interrupts, processes, scratch, status
 
 COMMAND = [sys.executable, "-m", "gemmlab"]
 # Work that holds the GIL, as some compilers do.
@@ -171,6 +171,31 @@ def test_an_interrupt_in_a_program_of_ones_own_aborts_no_compiler():
     )
     with start([sys.executable, "-c", code]) as running:
         assert running.communicate() == ("worked\ninterrupted\nTrue\n", "")
+
+
+def test_handlers_of_signals_are_called_at_the_end():
+    calls = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: calls.append("handled"))
+    try:
+        with interrupts.all_deferred():
+            signal.raise_signal(signal.SIGUSR1)
+            calls.append("worked")
+        assert calls == ["worked", "handled"]
+        signal.raise_signal(signal.SIGUSR1)
+        assert calls == ["worked", "handled", "handled"]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_current_folder_may_be_gone(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = 'cd "$0" && rmdir "$0" && exec "$1" -m gemmlab emulate naive'
+    done = subprocess.run(
+        ["sh", "-c", command, gone, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stderr.startswith("gemmlab: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_command_that_ends_does_not_look_for_garbage():

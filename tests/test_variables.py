@@ -187,6 +187,7 @@ def test_parameters_have_the_types_and_names_of_the_source() -> None:
     ("args", "told"),
     [
         (["f8", "f4", 1], "argument 0, y: .* pointer to float32, not an array of float64"),
+        ([">f4", "f4", 1], "argument 0 is an array of >f4; the byte order .* is little-endian"),
         (["f4", "i4", 1], "argument 1, v: .* pointer to float32, not an array of int32"),
         (["f4", "u1", 1], "argument 1, v: .* pointer to float32, not an array of uint8"),
         (["f4", "f4", np.float32(1)], "argument 2, n: the kernel takes int32, not float32"),

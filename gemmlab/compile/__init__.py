@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType, Resources
 from gemmlab.compile.source import read
-from gemmlab.errors import InputError
+from gemmlab.errors import DTypeError, InputError
 
 __all__ = ["Artifact", "ParameterType", "Resources", "load"]
 
@@ -44,6 +45,7 @@ def load(
     Raises:
         UnknownNameError: no file, rung, entry or architecture has that name.
         InputError: an option does not apply to this kind of source.
+        DTypeError: `entry` is not a string, or `settings` are not named.
         CompileError: the compiler rejected the source; `log` is its output.
         PtxSyntaxError: PTX text does not parse; `line` is the line.
         MissingDependencyError: a compiler is missing; the message has the command that installs it.
@@ -55,6 +57,10 @@ def load(
         >>> kernel.entry, kernel.arch, kernel.parameters[0].dtype
         ('twice', 'sm_90a', 'float32')
     """
+    if not isinstance(entry, str | None):
+        raise DTypeError(f"entry is {entry!r}; it must be the name of a kernel")
+    if settings and not (isinstance(settings, Mapping) and all(type(x) is str for x in settings)):
+        raise DTypeError(f"settings are {settings!r}; they must be values by name")
     text = str(source)
     if isinstance(source, str) and ".version" in text and ".target" in text:
         return _load_ptx(text, entry, arch, "PTX text")
@@ -66,7 +72,8 @@ def load(
         return _load_cuda(text, entry, arch, "kernel.cu")
     path = Path(text)
     if path.suffix not in SUFFIXES:
-        if isinstance(source, Path) or "/" in text or path.is_file():
+        # Unlike Path.is_file, this takes a text that is too long for a path.
+        if isinstance(source, Path) or "/" in text or os.path.isfile(text):
             raise InputError(f"{text} is not a kernel file: {', '.join(SUFFIXES)}")
         if entry is not None:
             raise InputError(f"entry is {entry!r}, but the rung {text!r} has one kernel")

@@ -81,6 +81,8 @@ def assemble(artifact: Artifact, arch: str) -> bytes:
 
 @lru_cache(maxsize=1)  # entries of one file are often loaded in succession and share its cubin
 def _assemble(text: str, origin: str, arch: str) -> bytes:
+    if not text.endswith("\n"):  # nvJitLink 13 crashes on some texts of a length divisible by 8
+        text += "\n"
     answer = compiler_process.ask(ptx=text, name=origin, options=assembler_options(arch))
     if "error" in answer:
         raise CompileError(f"{origin} cannot be assembled for {arch}", answer["error"])

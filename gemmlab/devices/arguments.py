@@ -14,6 +14,8 @@ from gemmlab.errors import DTypeError, LaunchError
 def check_types(artifact: Artifact, args: Sequence[Any]) -> None:
     """Raise DTypeError if an array or NumPy scalar does not have its parameter's type.
 
+    Also if an array's numbers are not in the byte order of a GPU.
+
     Raises LaunchError for another number of arguments, and for an array in place of a number or a
     float in place of an integer.
 
@@ -26,6 +28,9 @@ def check_types(artifact: Artifact, args: Sequence[Any]) -> None:
         needed = f"the kernel takes {len(artifact.parameters)} arguments, {len(args)} were given"
         raise LaunchError(needed + declared)
     for number, (parameter, arg) in enumerate(zip(artifact.parameters, args, strict=True)):
+        if isinstance(arg, np.ndarray) and not arg.dtype.isnative:
+            rule = "the byte order of numbers on a GPU is little-endian"
+            raise DTypeError(f"argument {number} is an array of {arg.dtype.str}; {rule}")
         if not parameter.dtype or not isinstance(arg, (np.ndarray, np.generic, float)):
             continue
         named = f"argument {number}{f', {parameter.name}' if parameter.name else ''}: the kernel"

@@ -143,7 +143,8 @@ def emulate(
         grid: blocks in x, y, z: one to three counts.
         block: threads per block in x, y, z: one to three counts.
         args: one item per kernel parameter. A NumPy array is a device buffer, updated in place if
-            the launch succeeds. A `TensorMap` is passed by value, or through global memory for a
+            the launch succeeds; like the artifact's `variables`, no other thread may use it
+            meanwhile. A `TensorMap` is passed by value, or through global memory for a
             pointer parameter, which also takes a list of maps. ints and floats are converted to
             the parameter's declared type; NumPy scalars must match its size. A struct is bytes or
             a tuple of its fields (arrays, tensor maps and NumPy scalars).

@@ -89,6 +89,10 @@ class PlannedProduct:
             self._run = products.TensorCoreRun(self._job, *place)
 
     @property
+    def tier(self) -> str:
+        return self._choice.tier
+
+    @property
     def has_formulas(self) -> bool:
         """Whether products like it can be launched by formulas."""
         return self._needs_no_copy

@@ -32,7 +32,7 @@ Descriptors = Sequence[ArrayDescriptor | None]  # of a, b, c and out
 
 
 class Path:
-    """Operands that take the same path through the rules, the layout, and the predicted times.
+    """Operands that take the same path through the rules and the layout.
 
     If `in_place`, the product adds to `out`, which must be c.
     """

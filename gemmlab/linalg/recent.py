@@ -39,6 +39,9 @@ class Repeatable(Planned, Protocol):
     device: int
     stream: int
 
+    @property
+    def tier(self) -> str: ...
+
     def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
         """Whether the address range of `out` intersects no other operand's; c may be `out`."""
 
@@ -147,8 +150,12 @@ def again(
     beta: Any,
     precision: str | None,
     stream: Any,
+    only_faster: bool = False,
 ) -> Any:
-    """Compute the product by the short path; None if no recent product matches."""
+    """Compute the product by the short path; None if no recent product matches.
+
+    only_faster: a product that runs in `ieee` does not match.
+    """
     try:
         key = a.shape, b.shape
         repeats = _recent.repeats.get(key)
@@ -158,6 +165,8 @@ def again(
         return None
     handle = None if stream is None else stream_handle(stream)
     for repeat in repeats:
+        if only_faster and repeat.planned.tier == "ieee":
+            continue
         result = repeat.run(a, b, c, out, alpha, beta, precision, handle)
         if result is not None:
             _recent.product = repeat.planned

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.emulator import run, tiers
 from gemmlab.emulator.native import code, ufuncs
 from gemmlab.emulator.native.builder import Module
-from gemmlab.emulator.native.code import runtime_library
+from gemmlab.emulator.native.code import _runtime_library
 from gemmlab.emulator.native.tracer import Tracer
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.errors import (
@@ -188,7 +191,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
 @needs_native
 @pytest.mark.slow
 def test_compiled_code_is_found_by_another_process() -> None:
-    runtime_library.cache_clear()  # so that it is written to disk, too
+    _runtime_library.cache_clear()  # so that it is written to disk, too
     loop(1, "native")
     compile_nothing = (
         "from gemmlab.emulator.native import code\n"
@@ -435,6 +438,47 @@ def test_cuda_kernels(
         result = gemmlab.emulate(artifact, grid=grid, block=block, args=[x, y, shape[1]], tier=tier)
         found.append((y.tobytes(), result.counters))
     assert found[0] == found[1]
+
+
+@needs_native
+def test_an_exception_of_a_signal_is_not_lost_in_an_instruction_that_python_executes() -> None:
+    """Native code calls Python for most instructions of this loop: raised where Python begins, the
+    exception would be dropped, and the instruction skipped."""
+    body = "mov.u32 %r1, 0; L: add.rp.f64 %g1, %g1, 0d3FF0000000000000; add.u32 %r1, %r1, 1;"
+    body += "setp.lt.u32 %p1, %r1, 1000000; @%p1 bra L;"
+
+    class Alarm(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for _ in range(5):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Alarm):
+                run(ptx(body), "k", (1, 1, 1), (32, 1, 1), [], tier="native")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_threads_that_load_a_library_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of one that nothing refers to is freed, even while it runs."""
+    made = []
+
+    class Library:
+        def __init__(self, *_: object) -> None:
+            time.sleep(0.05)
+            made.append(self)
+
+    monkeypatch.setattr(code, "Library", Library)
+    monkeypatch.setattr(code, "kept", lambda *_, **__: b"")
+    product: Any = object()
+    with ThreadPoolExecutor(4) as pool:
+        found: list[Any] = list(pool.map(code.product_library, [product] * 4))
+    assert len(made) == 1 and all(x is made[0] for x in found)
 
 
 @needs_native

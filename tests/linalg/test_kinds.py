@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from gemmlab.linalg.arch.sm80 import SM80
 from gemmlab.linalg.planning import formulas, kinds
-from gemmlab.linalg.planning.formulas import Formulas, NotTraceable, Symbol
+from gemmlab.linalg.planning.formulas import (
+    Formulas,
+    NotTraceable,
+    Symbol,
+    first_least,
+    least,
+)
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
@@ -243,3 +249,24 @@ def test_threads_that_miss_a_formula_make_it_once() -> None:
         assert doubled(3) == (6,)
     others[0].join()
     assert doubled(3) == (6,) and len(doubled._traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (lambda x: (least(x / 4, 1) // 1,), [8] * 6 + [2]),
+        (lambda x: (least(x / 4, 1) * 1, 5 if x > 100 else 6), [2] * 6 + [200] * 6 + [50]),
+        (lambda x: (first_least([x / 4, 1])[1] * 1,), [8] * 6 + [2]),
+    ],
+)
+def test_the_smaller_of_an_int_and_a_float_may_be_either(function: Any, calls: list[int]) -> None:
+    """Operations that leave an int as it is are left out of formulas, but not of these."""
+    found = Formulas(("x",), function)
+    for x in calls:
+        assert found(x) == function(x)
+    assert len(found._traces) > 0
+
+
+def test_a_function_that_cannot_be_traced_is_called() -> None:
+    found = Formulas(("x",), lambda x: (int(x) + 1,))
+    assert [found(x) for x in range(20)] == [(x + 1,) for x in range(20)]

@@ -16,7 +16,8 @@ from test_refusals import MISTAKES
 
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
-from gemmlab.linalg import calls, frameworks, packed, recent
+from gemmlab.linalg import calls, entry, frameworks, packed, recent
+from gemmlab.linalg.planning.tiers import NotFaster
 from gemmlab.linalg.runtime.launches import Launcher
 
 pytestmark = pytest.mark.usefixtures("slow_multiply_adds")
@@ -305,3 +306,14 @@ def test_few_products_are_kept_and_the_last_comes_first(
     for _ in range(2):
         gemmlab.matmul(a, b, alpha=2.0)
     assert len(bound) == 12
+
+
+def test_no_product_in_ieee_is_repeated_where_only_faster_ones_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_driver.install(monkeypatch, (8, 0))
+    a, b = (fake_driver.Array(np.ones((40, 40), np.float32)) for _ in "ab")
+    for _ in range(3):
+        gemmlab.matmul(a, b)
+    with pytest.raises(NotFaster):
+        entry.faster(a, b)

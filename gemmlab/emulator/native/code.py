@@ -74,9 +74,17 @@ def kept(
     return image
 
 
-@cache
+_loading = threading.Lock()
+
+
 def runtime_library() -> Library:
     """Return the compiled runtime."""
+    with _loading:
+        return _runtime_library()
+
+
+@cache  # never by two threads: its code is freed with a Library, even while it runs
+def _runtime_library() -> Library:
     return Library(kept("runtime", runtime.text, thoroughly=True), ["functions", "run"])
 
 
@@ -85,9 +93,14 @@ def routines() -> np.ndarray:
     return _pointers(runtime_library()["functions"], len(ROUTINES))
 
 
-@cache
 def product_library(product: Product) -> Library:
     """Return the compiled function that multiplies matrices of one shape."""
+    with _loading:
+        return _product_library(product)
+
+
+@cache
+def _product_library(product: Product) -> Library:
     return Library(kept(f"product {product!r}", lambda: product.text, OPTIMIZED), ["multiply"])
 
 

@@ -11,6 +11,7 @@ from collections import deque
 
 import numpy as np
 
+from gemmlab.core import interrupts
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.counters.tally import Tally
@@ -71,7 +72,8 @@ class Team:
         while not self.stopped:
             block, taken, core["fuel"] = core["block"], self.next_block[0], FUEL
             core["fast"], begun = self.code.fast, time.thread_time()
-            status = self.run(core.memory.ctypes.data)
+            with interrupts.all_deferred():
+                status = self.run(core.memory.ctypes.data)
             seconds = time.thread_time() - begun
             ran += seconds
             self.code.has_run(seconds)

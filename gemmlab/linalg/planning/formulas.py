@@ -14,6 +14,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -88,7 +89,6 @@ class Recorder:
         return holds
 
 
-_adding = threading.Lock()
 _PLAIN, _MOST = 4, 32  # calls without a formula before each formula, and formulas of a function
 # Operations of integers with a constant that leave a number as it is, the last two if the constant
 # comes second.
@@ -152,9 +152,10 @@ class Traces:
 
     def add(self, values: Sequence[float], plan: Callable[..., Any]) -> None:
         """Trace the plan where the function does not apply yet. Raises NotTraceable."""
-        self._lines.append(_traced(self._names, values, plan, self._place))
+        lines = [*self._lines, _traced(self._names, values, plan, self._place)]
         names = self._names if self._place is None else [*self._names, "place"]
-        self.function = _compiled(names, self._lines)
+        self.function = _compiled(names, lines)
+        self._lines = lines
 
 
 class Formulas:
@@ -162,18 +163,21 @@ class Formulas:
 
     def __init__(self, names: Sequence[str], function: Callable[..., Any]) -> None:
         self._traces, self._function, self._calls = Traces(names), function, 0
+        self._adding = threading.Lock()
 
     def __call__(self, *numbers: float) -> Any:
         if (found := self._traces.function(*numbers)) is not None:
             return found
         # Making a formula takes as long as about forty calls without it.
         self._calls += 1
-        if self._calls > _PLAIN:
-            with _adding:
-                # Another thread may have added it.
+        if self._calls > _PLAIN and self._adding.acquire(blocking=False):  # else a thread adds one
+            try:
                 if len(self._traces) < _MOST and self._traces.function(*numbers) is None:
-                    self._traces.add(numbers, self._function)
                     self._calls = 0
+                    with suppress(NotTraceable):
+                        self._traces.add(numbers, self._function)
+            finally:
+                self._adding.release()
         return self._function(*numbers)
 
 
@@ -228,6 +232,8 @@ def _merged(traces: Sequence[Sequence[str]]) -> list[_Line]:
     if len(traces) == 1:
         return lines
     count = len(lines)
+    if not all(trace[count].startswith("if ") for trace in traces):
+        raise NotTraceable  # symbols of different types
     groups: dict[str, list[Sequence[str]]] = {}
     for trace in traces:
         groups.setdefault(trace[count], []).append(trace[count + 1 :])
@@ -382,7 +388,7 @@ def first_least(values: Sequence[Any]) -> tuple[Any, Any]:
         return index, value
     all_values: Any = tuple(numbers)
     given = recorder.computed(expression_of(tuple(values)), all_values).name
-    best = recorder.computed(f"min({given})", value)
+    best = recorder.computed(f"min({given})", _of_any(value, numbers))
     return recorder.computed(f"{given}.index({best.name})", index), best
 
 
@@ -391,8 +397,13 @@ def _chosen(sign: str, x: Any, y: Any) -> Symbol:
     recorder = next(z._recorder for z in (x, y) if isinstance(z, Symbol))
     values = [z.value if isinstance(z, Symbol) else z for z in (x, y)]
     first, second = expression_of(x), expression_of(y)
-    value = {"<": min, ">": max}[sign](values)
+    value = _of_any({"<": min, ">": max}[sign](values), values)
     return recorder.computed(f"{second} if {second} {sign} {first} else {first}", value)
+
+
+def _of_any(value: float, values: Sequence[float]) -> float:
+    """The value of a symbol that may be any of these: not known to be an int unless all are."""
+    return value if all(type(x) is int for x in values) else float(value)
 
 
 def expression_of(value: Any) -> str:

@@ -258,5 +258,5 @@ def of(job: Job, sms: int) -> Kinds | None:
     key, tiles = key_of(job, sms), job.tiles(sms)
     found = find(key, tiles)
     if found is None:
-        _kinds[key, *map(id, tiles)] = Kinds()
+        _kinds.setdefault((key, *map(id, tiles)), Kinds())
     return found
