@@ -177,12 +177,15 @@ def test_handlers_of_signals_are_called_at_the_end():
     calls = []
     before = signal.signal(signal.SIGUSR1, lambda *_: calls.append("handled"))
     try:
-        with interrupts.all_deferred():
+        with interrupts.Deferred() as signals:
             signal.raise_signal(signal.SIGUSR1)
             calls.append("worked")
-        assert calls == ["worked", "handled"]
+            signals.handle()
+            signal.raise_signal(signal.SIGUSR1)
+            calls.append("worked")
+        assert calls == ["worked", "handled"] * 2
         signal.raise_signal(signal.SIGUSR1)
-        assert calls == ["worked", "handled", "handled"]
+        assert calls == ["worked", "handled"] * 2 + ["handled"]
     finally:
         signal.signal(signal.SIGUSR1, before)
 

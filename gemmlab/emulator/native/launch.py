@@ -66,19 +66,24 @@ class Team:
 
     def work(self) -> None:
         """Run blocks until none are left."""
+        with interrupts.Deferred() as signals:
+            self._work(signals)
+
+    def _work(self, signals: interrupts.Deferred) -> None:
         core, waiting = self.new_core(), deque[Core]()
         # turns: left for `core`. ran: seconds since a block has ended.
         turns, ran, furthest = TURNS_ALONE, 0.0, None
         while not self.stopped:
             block, taken, core["fuel"] = core["block"], self.next_block[0], FUEL
             core["fast"], begun = self.code.fast, time.thread_time()
-            with interrupts.all_deferred():
-                status = self.run(core.memory.ctypes.data)
+            status = self.run(core.memory.ctypes.data)
+            signals.handle()
             seconds = time.thread_time() - begun
             ran += seconds
             self.code.has_run(seconds)
             if status == NEEDS_SLOW:
                 self.code.compile_slow(core["missing_slow"])
+                signals.handle()
                 continue
             if status == FAULT:
                 if core.error is not None and not isinstance(core.error, EmulationError):
