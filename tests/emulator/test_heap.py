@@ -100,7 +100,11 @@ def test_guards_and_null_pointers(tier):
     [
         ("st.u32 [%q2+16], 1;", OutOfBoundsError, "4 bytes past the end of device malloc"),
         ("ld.u32 %r1, [%q2+-4];", OutOfBoundsError, "device malloc"),
-        (free("%q2") + "ld.u32 %r1, [%q2];", OutOfBoundsError, "out of bounds"),
+        (
+            free("%q2") + "ld.u32 %r1, [%q2+4];",
+            OutOfBoundsError,
+            r"4 bytes into a freed block of 16 bytes \(device malloc\)",
+        ),
         (free("%q2") + free("%q2"), EmulationError, "free of 0x7f.*: double free"),
         ("add.u64 %q2, %q2, 8;" + free("%q2"), EmulationError, "did not return this address"),
         (free("%q0"), EmulationError, "did not return this address"),
@@ -120,3 +124,10 @@ def test_every_launch_and_every_order_begins_with_an_empty_heap():
     found = launch(body, out, check="all")
     assert out[0] != 0
     assert found.findings == ()
+
+
+def test_an_access_to_freed_memory_is_told_as_such():
+    body = "mov.u64 %q1, 16;" + malloc("%q2", "%q1") + free("%q2") + "st.u32 [%q2], 1;"
+    found = launch(body, np.zeros(8, np.uint64), threads=1, check="all")
+    (message,) = [x.message for x in found.findings if x.kind == "out of bounds"]
+    assert message.endswith("(device malloc): free it after the last access")

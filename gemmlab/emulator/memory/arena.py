@@ -6,6 +6,7 @@ import mmap
 import os
 import tempfile
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
@@ -18,6 +19,7 @@ GLOBAL_BASE = 0x7F00_0000_0000
 ALLOCATION_ALIGNMENT = 256  # the alignment of cudaMalloc
 ALLOCATION_GAP = 512  # unallocated bytes between allocations
 NULL_BYTES = 1 << 16  # accesses below this address are reported as null pointer dereferences
+_MOST_FREED = 1024
 
 
 class Allocation(NamedTuple):
@@ -51,6 +53,8 @@ class GlobalMemory:
         self.end = 0
         self.data = np.zeros(0, np.uint8)
         self._edges: tuple[np.ndarray, np.ndarray] | None = None
+        # The last ones that were removed, for messages; others may have taken their place.
+        self.freed = deque[Allocation](maxlen=_MOST_FREED)
 
     def allocate(self, name: str, nbytes: int) -> Allocation:
         """Reserve zeroed memory; `commit` makes it usable."""
@@ -70,6 +74,7 @@ class GlobalMemory:
     def remove(self, address: int) -> None:
         """Make the allocation that starts at an address inaccessible."""
         place = bisect_right(self.starts, address - GLOBAL_BASE) - 1
+        self.freed.append(self.allocations[place])
         del self.allocations[place], self.starts[place]
         self._edges = None
 
@@ -149,6 +154,11 @@ class GlobalMemory:
         what = f"global access of {width} bytes at {address % (1 << 64):#x} is out of bounds"
         if 0 <= address < NULL_BYTES:
             return f"{what}: null pointer dereference", IllegalAccess("", "through a null pointer")
+        for gone in reversed(self.freed):
+            if gone.address <= address < gone.address + gone.nbytes:
+                at = address - gone.address
+                why = f"{at} bytes into a freed block of {gone.nbytes} bytes ({gone.name})"
+                return f"{what}: {why}", IllegalAccess("", why)
         if not self.allocations:
             why = "there are no allocations"
             return f"{what}: {why}", IllegalAccess("", why)

@@ -34,6 +34,7 @@ class Heap:
         """Free all blocks, as at the start of a launch."""
         for address in self.blocks:
             self.memory.remove(address)
+        self.memory.freed.clear()
         self.free, self.blocks, self.freed = [self.part], {}, set()
 
     def allocate(self, nbytes: int) -> int:
