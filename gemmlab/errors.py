@@ -161,6 +161,7 @@ class IllegalAccess:
 
     place: str  # "y[100]"; "" if unknown
     why: str  # "4 bytes past the end of argument 0 (400 bytes)"
+    was_freed: bool = False  # whether it is to memory that the kernel has freed
 
 
 class EmulationError(GemmlabError, RuntimeError):

@@ -131,3 +131,11 @@ def test_an_access_to_freed_memory_is_told_as_such():
     found = launch(body, np.zeros(8, np.uint64), threads=1, check="all")
     (message,) = [x.message for x in found.findings if x.kind == "out of bounds"]
     assert message.endswith("(device malloc): free it after the last access")
+
+
+def test_memory_that_another_block_has_taken_is_that_block():
+    """The second block begins where the first one did, and is smaller."""
+    body = "mov.u64 %q1, 64;" + malloc("%q2", "%q1") + free("%q2")
+    body += "mov.u64 %q1, 16;" + malloc("%q2", "%q1") + "st.u32 [%q2+16], 1;"
+    with pytest.raises(OutOfBoundsError, match="4 bytes past the end of device malloc"):
+        launch(body, np.zeros(8, np.uint64), threads=1)

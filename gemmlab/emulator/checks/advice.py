@@ -129,7 +129,7 @@ def illegal(thread: int, i: Instruction, access: IllegalAccess, is_aligned: bool
     verb = "copies" if i.root == "cp" else verb
     place = f" {access.place}" if access.place else ""
     head = f"thread {thread} {verb}{place} at {line(i.site)}, {access.why}"
-    if "freed" in access.why:
+    if access.was_freed:
         return f"{head}: free it after the last access"
     if is_aligned:
         return f"{head}: guard the access, or allocate more"

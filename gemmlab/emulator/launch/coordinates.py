@@ -88,8 +88,12 @@ class SpecialRegisters(dict[str, Value]):
                 return _collapsed(place // cluster)
             case "%cluster_ctaid":
                 return _collapsed(place % cluster)
-        one = {"%ntid": block, "%nctaid": grid, "%cluster_nctaid": cluster}
-        return (one | {"%nclusterid": grid // cluster})[register]
+        return {
+            "%ntid": block,
+            "%nctaid": grid,
+            "%nclusterid": grid // cluster,
+            "%cluster_nctaid": cluster,
+        }[register]
 
     def _value(self, name: str) -> Value | int:
         launch, cluster_size = self._launch, self._cluster_size

@@ -33,6 +33,10 @@ class Allocation(NamedTuple):
         """Bytes from the allocation to an address outside it; 0 inside and at the end."""
         return max(self.address - address, address - self.address - self.nbytes, 0)
 
+    def overlaps(self, other: Allocation) -> bool:
+        end, end_of_other = self.address + self.nbytes, other.address + other.nbytes
+        return self.address < end_of_other and other.address < end
+
 
 def element(name: str, offset: int, nbytes: int, itemsize: int) -> str:
     """A location in a variable of `nbytes` bytes (0: unknown), for messages: "name[index]", "name"
@@ -53,7 +57,7 @@ class GlobalMemory:
         self.end = 0
         self.data = np.zeros(0, np.uint8)
         self._edges: tuple[np.ndarray, np.ndarray] | None = None
-        # The last ones that were removed, for messages; others may have taken their place.
+        # The last ones that were removed, for messages.
         self.freed = deque[Allocation](maxlen=_MOST_FREED)
 
     def allocate(self, name: str, nbytes: int) -> Allocation:
@@ -155,10 +159,12 @@ class GlobalMemory:
         if 0 <= address < NULL_BYTES:
             return f"{what}: null pointer dereference", IllegalAccess("", "through a null pointer")
         for gone in reversed(self.freed):
-            if gone.address <= address < gone.address + gone.nbytes:
+            end = gone.address + gone.nbytes
+            is_taken = any(gone.overlaps(other) for other in self.allocations)
+            if gone.address <= address < end and not is_taken:
                 at = address - gone.address
                 why = f"{at} bytes into a freed block of {gone.nbytes} bytes ({gone.name})"
-                return f"{what}: {why}", IllegalAccess("", why)
+                return f"{what}: {why}", IllegalAccess("", why, was_freed=True)
         if not self.allocations:
             why = "there are no allocations"
             return f"{what}: {why}", IllegalAccess("", why)

@@ -83,7 +83,7 @@ def runtime_library() -> Library:
         return _runtime_library()
 
 
-@cache  # never by two threads: its code is freed with a Library, even while it runs
+@cache  # Two threads would fill it twice, and the code of a library is freed with it.
 def _runtime_library() -> Library:
     return Library(kept("runtime", runtime.text, thoroughly=True), ["functions", "run"])
 
