@@ -13,6 +13,7 @@ without the shapes of the pages. Times are of CUDA graphs of calls. Errors are t
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -30,6 +31,7 @@ from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Row
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.gemv import NEVER
 from gemmlab.linalg.planning.program import Factor, Job, Route, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Choice, fallback_of
 from gemmlab.linalg.planning.times import DIRECT, FASTEST, FMA, LEAST_DEPTH, UNPACKED, Case
@@ -60,12 +62,17 @@ SHALLOW += [
     (128, 128, 96, 200, "nn"),
     (512, 64, 48, 64, "nn"),
 ]
-# Products with a vector, which cuBLAS computes with kernels of its own.
+# Products with a vector, a row times a matrix of either order: a matrix times a column runs in the
+# same kernel, with the operands exchanged.
 VECTORS = [
-    (*sizes, 1, "nn")
-    for n, k in ((64, 64), (512, 512), (4096, 512), (512, 4096), (300, 20000), (16384, 16384))
-    for sizes in ((1, n, k), (n, 1, k))
+    (1, n, k, 1, way)
+    for n, k in (
+        *((64, 64), (512, 512), (4096, 512), (512, 4096), (2048, 2048), (4096, 4096)),
+        *((4095, 4097), (300, 20000), (50257, 768), (11008, 4096), (16384, 16384)),
+    )
+    for way in ("nn", "nt")
 ]
+DRAWN_VECTORS, LARGEST_VECTOR = 240, 2**27  # how many more, at random; elements of a matrix
 # Of the shapes of `drawn`: seeds, which those of the pages do not have, and operations at most.
 SEEDS, LARGEST_DRAWN = range(1000, 1036), 3e10
 # Drawn products with fewer multiply-adds, or less depth, are not packed: that is far slower.
@@ -79,7 +86,7 @@ def routes(gpu: Gpu) -> Iterator[Row]:
     """SGEMM, `fp16x3`, and each route: its index in `routes` of the tier, µs, error."""
     launcher = Launcher(0)
     row(gpu, launcher, *SHAPES[0])  # the first graphs of a process are slower
-    for case in (*SHAPES, *SHALLOW, *VECTORS):
+    for case in (*(x for x in SHAPES if min(x[:2]) > 1), *SHALLOW):
         yield row(gpu, launcher, *case)
         gpu.release()
 
@@ -121,6 +128,40 @@ def promising(m: int, n: int, k: int, batch: int, way: str) -> list[int]:
     """The routes of `fma` that may be the fastest."""
     times = seconds_of(FMA, m, n, k, batch, way)
     return [i for i, seconds in enumerate(times) if seconds <= SLOWEST_FMA * min(times)]
+
+
+def vectors(gpu: Gpu) -> Iterator[Row]:
+    """SGEMM, and each route of products with a vector: its index, µs, error."""
+    launcher = Launcher(0)
+    for m, n, k, batch, way in (*VECTORS, *drawn_vectors()):
+        a, b, c = arrays(gpu, m, n, k, batch, way)
+        exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
+        found["sgemm"] = digits(microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c)))
+        found[FMA] = []
+        for index, seconds in enumerate(seconds_of(FMA, m, n, k, batch, way)):
+            if seconds >= NEVER:
+                continue
+            call = bound(gpu, launcher, a, b, c, Choice(FMA, "measured", arch=SM90), index)
+            c.fill_(float("nan"))
+            call()
+            error = float(((c.double() - exact).abs() / size).max()) * 2**24
+            found[FMA].append([index, digits(microseconds(gpu, call)), round(error, 2)])
+        yield found
+        gpu.release()
+
+
+def drawn_vectors() -> list[Shape]:
+    """Products with a vector, with evenly distributed logarithms of their sizes."""
+    rng, found = random.Random(1), list[Shape]()
+    while len(found) < DRAWN_VECTORS:
+        n, k, batch = (round(2 ** rng.uniform(*ends)) for ends in ((1, 17), (3, 17), (-8, 8)))
+        batch, aligned = max(batch, 1), rng.random() < 0.5
+        if aligned:
+            n, k = (-(-x // 4) * 4 for x in (n, k))
+        if n * k * batch <= LARGEST_VECTOR:
+            found.append((1, n, k, batch, rng.choice(("nn", "nt"))))
+    return found
 
 
 def drawn(gpu: Gpu) -> Iterator[Row]:
@@ -246,10 +287,12 @@ def tables(record: Row) -> dict[str, str]:
         "error, u",
     ]
     lines, factors = [], []
-    for row in record["routes"]:
-        times = [row["sgemm"], row["fp16x3"]]
-        times += [min((time for _, time, _ in row[x]), default=inf) for x in ("routes", FMA)]
-        every = [error for x in ("routes", FMA) for *_, error in row[x] if error is not None]
+    vectors = [row for row in record["vectors"] if shape_of(row) in VECTORS]
+    for row in (*record["routes"], *vectors):
+        routes = [row.get(x, ()) for x in ("routes", FMA)]
+        times = [row["sgemm"], row.get("fp16x3", inf)]
+        times += [min((time for _, time, _ in x), default=inf) for x in routes]
+        every = [error for x in routes for *_, error in x if error is not None]
         factors.append(row["sgemm"] / min(times))
         ends = f"{factors[-1]:.2f}×", f"{max(every):.1f}" if every else "–"
         texts = [f"{time:.1f}" if time < inf else "–" for time in times]
@@ -262,6 +305,11 @@ def tables(record: Row) -> dict[str, str]:
     return tables
 
 
+def shape_of(row: Row) -> Shape:
+    m, n, k, batch, way = (row[x] for x in ("m", "n", "k", "batch", "transposed"))
+    return m, n, k, batch, way
+
+
 def shape_text(row: Row) -> str:
     stack = f"{row['batch']} × " if row["batch"] > 1 else ""
     way = "" if row["transposed"] == "nn" else f", {row['transposed']}"
@@ -271,6 +319,7 @@ def shape_text(row: Row) -> str:
 MEASUREMENT = Measurement(
     parts={
         "routes": Rows(routes, ("m", "n", "k", "batch", "transposed")),
+        "vectors": Rows(vectors, ("m", "n", "k", "batch", "transposed")),
         "errors": Rows(errors, ("family", "k")),
         "drawn": Rows(drawn, ("m", "n", "k", "batch", "transposed")),
     },

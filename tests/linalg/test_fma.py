@@ -6,23 +6,21 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import emulation
+import multiply_adds
 import numpy as np
 import pytest
+from multiply_adds import U, check
 
 from benchmarks import families
 from gemmlab.errors import TierError
 from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, FmaConfig
 from gemmlab.linalg.arch.sm90 import SM90
-from gemmlab.linalg.planning import fma, program
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
-from gemmlab.linalg.planning.tiers import Choice, choose
+from gemmlab.linalg.planning import fma
+from gemmlab.linalg.planning.tiers import choose
 from gemmlab.linalg.planning.times import FMA, Case, fma_time
 from gemmlab.linalg.runtime.kernels import artifact
 from gemmlab.linalg.shapes import Stack
-from gemmlab.problems.rounding import sum_bound_u
 
-U = 2.0**-24
 # A kernel takes three seconds to compile: these have the fewest and the most sums per thread. All
 # tiles run on a GPU (`test_on_gpu`).
 SMALL = next(tile for tile in SM90.fma if tile.config.block_m == tile.config.block_n == 32)
@@ -30,60 +28,9 @@ TILES = [SMALL, next(tile for tile in SM90.fma if tile.config.thread_n == 8)]
 
 
 def run(
-    a: np.ndarray,
-    b: np.ndarray,
-    splits: int = 1,
-    *,
-    tile: Any = SMALL,
-    way: str = "nn",
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    added: tuple[Stack, np.ndarray] | None = None,
-    **checks: Any,
+    a: np.ndarray, b: np.ndarray, splits: int = 1, *, tile: Any = SMALL, **options: Any
 ) -> np.ndarray:
-    """alpha·a·b + beta·(what is added, or 3) for a (batch, m, k) and b (k, n), or (batch, k, n).
-
-    way: "t" for each factor that is the transpose of what lies in memory.
-    """
-    memory = emulation.DeviceImage(**checks)
-    (batch, m, k), n = a.shape, b.shape[-1]
-    arrays = {
-        name: np.ascontiguousarray(x.swapaxes(-1, -2) if flip == "t" else x)
-        for name, x, flip in zip("ab", (a, b), way, strict=True)
-    }
-    steps = [m * k if batch > 1 else 0, k * n if b.ndim > 2 else 0]
-    strides = [
-        (1, x.shape[-2]) if t == "t" else (x.shape[-1], 1) for x, t in zip((a, b), way, strict=True)
-    ]
-    (row_a, column_a), (row_b, column_b) = strides
-    left = Stack(m, k, row_a, column_a, batch, steps[0]).operand()
-    right = Stack(k, n, row_b, column_b, batch, steps[1]).transposed.operand()
-    assert left is not None and right is not None
-    d, source = added or (None, np.empty(1))
-    c = np.full((batch, m, n), 3.0 if beta and d is None else np.nan, np.float32)
-    job = Job(
-        Factor("a", left, FMA),
-        Factor("b", right, FMA),
-        Stack(m, n, n, 1, batch, m * n if batch > 1 else 0),
-        Choice(FMA, "", None, SM90),
-        alpha,
-        beta,
-        d=d,
-        route=fma.Route(tile, splits),
-    )
-    at = {name: memory.place(x) for name, x in {**arrays, "c": c, "d": source}.items()}
-    assert job.sizes(132) == (0, 0, 0, 0)
-    (launch,) = job.launches(WorkspaceAddresses(0, 0, 0), 132)
-    memory.run(*program.placed([launch], at))
-    return c
-
-
-def check(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Each element keeps the bound of the contract."""
-    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
-    error = np.abs(c - exact)
-    assert np.isfinite(c).all()
-    assert (error <= sum_bound_u(a.shape[-1]) * U * size).all()
+    return multiply_adds.run(a, b, fma.Route(tile, splits), **options)
 
 
 @pytest.mark.slow
@@ -179,8 +126,9 @@ def test_routes_have_the_time_of_their_work() -> None:
 def test_where_more_than_half_of_the_blocks_that_fit_run_some_multiprocessors_are_full() -> None:
     """Of four: with three on average, a product takes as long as with four."""
     routes = fma.routes(SM90, (True, False), 512)
-    index = next(i for i, x in enumerate(routes) if x.tile.at_once == 4 and x.splits == 1)
-    config, rest = routes[index].tile.config, ((True, False), SM90, 132)
+    tile = next(tile for tile in SM90.fma if tile.at_once == 4)
+    config, rest = tile.config, ((True, False), SM90, 132)
+    index = routes.index(fma.Route(tile, 1))
     sizes = config.block_m, config.block_n, 512
     two, three, four, five = (
         fma.seconds_of(*sizes, 132 * count, *rest)[index] for count in (2, 3, 4, 5)

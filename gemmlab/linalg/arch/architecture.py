@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
+from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,22 @@ class FmaTile:
     between: float
     latency: float
     ends: float
+
+
+@dataclass(frozen=True)
+class GemvTile:
+    """A way to read a matrix that is multiplied with a vector, and seconds.
+
+    at_once: blocks that share a multiprocessor. latency: how long a thread waits for what it has in
+    flight. ends: before and after all of these. bytes: that multiprocessors could read per second
+    if memory did not limit them.
+    """
+
+    config: GemvConfig
+    at_once: int
+    latency: float
+    ends: float
+    bytes: float
 
 
 @dataclass(frozen=True)
@@ -92,6 +109,7 @@ class Architecture:
 
     direct: tuple[DirectTile, ...]  # of products that need no packing
     fma: tuple[FmaTile, ...]  # of products of float32 multiply-adds
+    gemv: tuple[GemvTile, ...]  # the same with a vector
     finish: tuple[DirectConfig, ...]  # of the launch that may compute a packed product again
     # Blocks of a cluster -> clusters of one block per multiprocessor that fit.
     clusters_at_once: Mapping[int, int]
@@ -107,6 +125,13 @@ class Architecture:
     fma_k_major: float
     fma_reads: float
     fma_writes: float
+    # Of products with a vector: a launch, to add up the blocks of a cluster, the share by which
+    # reading takes longer if the lines of the matrix are not aligned to 16 bytes, and bytes of it
+    # per second.
+    gemv_start: float
+    gemv_join: float
+    gemv_unaligned: float
+    gemv_bytes: float
 
     # Predicted times in seconds.
     launch_time: float  # packing, product and repair

@@ -17,8 +17,7 @@ SM80 = replace(
     kernels={
         **{
             name: SM90.kernels[name]
-            for name in SM90.kernels
-            if name not in ("pack_mn_major", "multiply", "multiply_fma", "add_slices", "finish")
+            for name in ("pack_k_major", "find_peaks", "pack_mn_major_deep", "repack", "repair")
         },
         "multiply_packed": ("sm80.mainloop", "kernel"),
     },
@@ -32,6 +31,7 @@ SM80 = replace(
     clusters=(),
     direct=(),
     fma=(),
+    gemv=(),
     finish=(),
     launch_time=12e-6,
     fallback_time=8e-6,

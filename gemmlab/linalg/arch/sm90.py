@@ -5,7 +5,14 @@ from __future__ import annotations
 from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
-from gemmlab.linalg.arch.architecture import Architecture, DirectTile, FmaTile, SgemmTile
+from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
+from gemmlab.linalg.arch.architecture import (
+    Architecture,
+    DirectTile,
+    FmaTile,
+    GemvTile,
+    SgemmTile,
+)
 
 SM90 = Architecture(
     target="sm_90a",
@@ -19,6 +26,7 @@ SM90 = Architecture(
         "multiply_packed": ("sm90.mainloop", "kernel"),
         "multiply": ("sm90.direct", "kernel"),
         "multiply_fma": ("sm90.fma", "kernel"),
+        "multiply_vector": ("sm90.gemv", "kernel"),
         "add_slices": ("sm90.add_slices", "kernel"),
         "repack": ("sm90.repack", "kernel"),
         "repair": ("sm90.repair", "kernel"),
@@ -173,6 +181,36 @@ SM90 = Architecture(
             ends=0.118e-6,
         ),
     ),
+    gemv=(
+        GemvTile(
+            GemvConfig(k_major=True, lanes=8, threads=256, loads=4),
+            4,
+            latency=0.223e-6,
+            ends=0.876e-6,
+            bytes=5.47e12,
+        ),
+        GemvTile(
+            GemvConfig(k_major=True, lanes=32, threads=128, loads=8),
+            4,
+            latency=0.516e-6,
+            ends=0.644e-6,
+            bytes=6.72e12,
+        ),
+        GemvTile(
+            GemvConfig(k_major=False, lanes=8, threads=512, loads=8),
+            1,
+            latency=0.603e-6,
+            ends=0.936e-6,
+            bytes=9.32e12,
+        ),
+        GemvTile(
+            GemvConfig(k_major=False, lanes=16, threads=128, loads=8),
+            6,
+            latency=0.277e-6,
+            ends=0.722e-6,
+            bytes=5.71e12,
+        ),
+    ),
     # Two stages leave room for what repairs need.
     finish=(
         DirectConfig(block_m=128, block_n=128, stages=2),
@@ -189,6 +227,10 @@ SM90 = Architecture(
     fma_k_major=0.0776,
     fma_reads=2.02e12,
     fma_writes=3.04e12,
+    gemv_start=0.688e-6,
+    gemv_join=0.538e-6,
+    gemv_unaligned=0.114,
+    gemv_bytes=4.29e12,
     # Of products that are packed; the time of a fallback that is not needed was measured.
     launch_time=11.6e-6,
     fallback_time=0.2e-6,

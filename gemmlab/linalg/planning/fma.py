@@ -1,7 +1,7 @@
 """Products of float32 multiply-adds: their tile, their split of k, their predicted time.
 
 A block computes a tile of C (`kernels.gemm.sm90.fma`). If there are few tiles, k is divided among
-the blocks of a cluster.
+the blocks of a cluster. Products with a vector have a kernel of their own (`gemv`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.fma_config import DEPTH, UNIT
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import FmaTile
+from gemmlab.linalg.planning import gemv
 from gemmlab.linalg.planning.direct import Factors
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
@@ -35,9 +36,11 @@ def _routes(arch: Architecture) -> tuple[Route, ...]:
     return tuple(Route(tile, splits) for tile in arch.fma for splits in SPLITS)
 
 
-def routes(arch: Architecture, _k_major: tuple[bool, bool], _k: Any) -> tuple[Route, ...]:
-    """All routes: they take operands in any order, and any k."""
-    return _routes(arch)
+def routes(
+    arch: Architecture, _k_major: tuple[bool, bool], _k: Any
+) -> tuple[Route | gemv.Route, ...]:
+    """All routes, those of matrices first: they take operands in any order, and any k."""
+    return *_routes(arch), *gemv.routes(arch)
 
 
 def _tiles_of(m: Any, n: Any, route: Route) -> Any:
@@ -54,13 +57,16 @@ def seconds_of(
     arch: Architecture,
     sms: int,
 ) -> list[Any]:
-    """Predicted seconds of each of `routes`.
+    """Predicted seconds of each of `routes`, or of those of matrices, but for a launch.
 
     A block keeps a multiprocessor busy for the time `busy` per `UNIT` values of k, and for
     `between`. Besides, it waits for the time `latency` per chunk of k, and for `ends`, together
     with the other blocks on the multiprocessor. Where more than half of the blocks that fit run,
     some multiprocessors get as many as fit: blocks of the next product take room early.
     """
+    if gemv.is_vector(m, n):
+        others = len(_routes(arch))
+        return [gemv.NEVER] * others + gemv.seconds_of(m, n, k, batch, k_major, arch, sms)
     seconds, longer = [], 1 + arch.fma_k_major * sum(k_major)
     for route in _routes(arch):
         tile, blocks = route.tile, _tiles_of(m, n, route) * batch * route.splits
@@ -89,11 +95,15 @@ def least_seconds(
 ) -> tuple[Any, Any]:
     """The index in `routes` of the one predicted to be fastest, and its seconds."""
     index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
+    if gemv.is_vector(m, n):
+        return index, best
     return index, arch.fma_start + most(best, moving(m, n, k, batch, arch))
 
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
     """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
+    if gemv.is_vector(m, n):
+        return 0.0
     fastest, between = _fastest(arch)
     computed = m * n * batch * (k * (fastest / sms) + between / sms)
     return arch.fma_start + most(computed, moving(m, n, k, batch, arch))
@@ -118,7 +128,7 @@ def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
     return read / arch.fma_reads + written / arch.fma_writes
 
 
-def slice_bytes(_product: Product, _route: Route, _sms: int) -> int:
+def slice_bytes(_product: Product, _route: Route | gemv.Route, _sms: int) -> int:
     """Bytes of device memory: none."""
     return 0
 
@@ -128,13 +138,15 @@ def launches(
     factors: Factors,
     at_c: Address,
     added: Added | None,
-    route: Route,
+    route: Route | gemv.Route,
     _slices_at: Address,
     arch: Architecture,
     _sms: int,
 ) -> tuple[PlannedLaunch, ...]:
     """Return the launch. added: D, if it is not C."""
     d = added or Added(at_c, product.ldc, 1, product.batch_c)
+    if isinstance(route, gemv.Route):
+        return (gemv.launch(product, factors, at_c, d, route, arch),)
     config, splits = route.tile.config, route.splits
     left, right, at_left, at_right = factors
     row_a, column_a = (left.ld, 1) if left.k_major else (1, left.ld)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from gemmlab.kernels.gemm.sm90.config import CopyBox, PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
+from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class Address(Protocol):
 
 Value = float | Address  # of a kernel's argument
 # What compiled code depends on: the kernel's name, its configuration, block and architecture.
-Config: TypeAlias = "PackConfig | TileConfig | DirectConfig | FmaConfig | packed.Config | None"
+Config: TypeAlias = (
+    "PackConfig | TileConfig | DirectConfig | FmaConfig | GemvConfig | packed.Config | None"
+)
 Code: TypeAlias = "tuple[str, Config, Dim3, Architecture]"
 
 

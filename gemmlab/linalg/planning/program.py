@@ -28,7 +28,7 @@ from typing import Any
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, fma, plan
+from gemmlab.linalg.planning import direct, fma, gemv, plan
 from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
@@ -97,7 +97,7 @@ class Factor:
         return nbytes
 
 
-Route = direct.Route | fma.Route  # of a product without packing
+Route = direct.Route | fma.Route | gemv.Route  # of a product without packing
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@
 
 By default (None) a product is as accurate as float32 arithmetic, and runs in what is predicted to
 be fastest: `fp16x3` if it is large, `tf32x3` if it is smaller or an axis is short, `fma` if it is
-small or shallow and cuBLAS has no kernel that fits it, else `ieee`. In
+small or shallow and cuBLAS has no kernel that fits it, or if a factor is a vector, else `ieee`. In
 `fp16x3`, the GPU computes elements of C that float16 may have spoiled again, and uses `bf16x6`
 instead if there are likely to be many. If the kernels are neither built nor can be compiled, it
 runs in `ieee`. A tier requested by name is never replaced by another.
@@ -26,6 +26,7 @@ from functools import cache
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
+from gemmlab.linalg.planning.gemv import is_vector
 from gemmlab.linalg.planning.times import (
     DIRECT,
     FASTEST,
@@ -115,7 +116,7 @@ def offered(precision: str | None, case: Case) -> tuple[Choice, ...]:
         return (known,)
     arch = case.arch or DEFAULT
     found = [Choice("ieee", ""), Choice(FASTEST, "", fallback_of(FASTEST, case), arch)]
-    if allows_direct(case):
+    if allows_direct(case) and not is_vector(case.m, case.n):
         found.append(Choice(DIRECT, "without packing, ", arch=arch))
     if arch.fma:
         found.append(Choice(FMA, "by multiply-adds, ", arch=arch))

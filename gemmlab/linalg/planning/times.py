@@ -14,7 +14,7 @@ from typing import Any
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, fma, sgemm
+from gemmlab.linalg.planning import direct, fma, gemv, sgemm
 from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
@@ -26,7 +26,7 @@ FASTEST = "fp16x3"  # scheme
 LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
 LARGEST = 6e10  # multiply-adds; products with more are packed
 # The share of SGEMM's time that another tier must be predicted to take at most: predictions are not
-# exact enough for smaller differences.
+# exact enough for smaller differences. Products with a vector take as long as reading the matrix.
 SURE = 0.93
 _NEVER = 1e9  # seconds
 _NARROW = 16  # rows or columns
@@ -68,7 +68,8 @@ def decide(case: Case, names: Names) -> Decision:
     times = seconds(case, names)
     possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < _NEVER]
     first, last = possible[0], possible[-1]
-    fastest, weighted = first, (SURE * times[0], *times[1:])
+    sure = 1 if gemv.is_vector(case.m, case.n) else SURE
+    fastest, weighted = first, (sure * times[0], *times[1:])
     if last > first:
         fastest += first_least(weighted[first : last + 1])[0]
     wanted = possible if isinstance(fastest, Symbol) else [fastest]
