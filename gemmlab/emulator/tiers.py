@@ -81,7 +81,7 @@ def run(
 
     if tier == "native":
         return natively()
-    if tier == "auto" and missing() is None and _is_compiled(launch):
+    if tier == "auto" and _is_compiled(launch) and missing() is None:
         return natively()
 
     def change_over() -> None:
