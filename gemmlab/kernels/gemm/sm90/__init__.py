@@ -15,6 +15,7 @@
 |                 | (`ahead.py`, `splitting.py`, `items.py`, `storing.py`, `rescue.py`,       |
 |                 | `tf32.py`, `direct_config.py`)                                            |
 | `fma.py`        | a product of float32 multiply-adds, of any alignment (`fma_config.py`)    |
+| `gemv.py`       | a product with a vector, likewise (`gemv_config.py`)                      |
 | `shares.py`     | C from the sums of a cluster's blocks                                     |
 | `add_slices.py` | C from products over slices of k                                          |
 | `pdl.py`        | programmatic dependent launch                                             |
