@@ -19,7 +19,7 @@ from gemmlab.linalg import calls, first_calls, frameworks, gpu_operands, recent
 from gemmlab.linalg.arrays import ArrayDescriptor, match_by_form
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.planning import kinds, times
+from gemmlab.linalg.planning import gemv, kinds, times
 from gemmlab.linalg.planning.program import NAMES, Job
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
@@ -233,7 +233,7 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
 def slow_multiply_adds() -> Iterator[None]:
     """Small products run in `ieee`, as where cuBLAS is predicted to be as fast as `fma`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(times, "fma_time", lambda *_: times._NEVER)
+        patch.setattr(times, "fma_time", lambda *_: gemv.NEVER)
         times.formulas.cache_clear()
         yield
     times.formulas.cache_clear()

@@ -27,22 +27,24 @@ def run(
     alpha: float = 1.0,
     beta: float = 0.0,
     added: tuple[Stack, np.ndarray] | None = None,
+    gap: int = 0,
     **checks: Any,
 ) -> np.ndarray:
     """alpha·a·b + beta·(what is added, or 3) for a (batch, m, k) and b (k, n), or (batch, k, n).
 
-    way: "t" for each factor that is the transpose of what lies in memory.
+    way: "t" for each factor that is the transpose of what lies in memory. gap: how many NaN precede
+    each factor, and follow each of its lines.
     """
     memory = emulation.DeviceImage(**checks)
     (batch, m, k), n = a.shape, b.shape[-1]
-    arrays = {
-        name: np.ascontiguousarray(x.swapaxes(-1, -2) if flip == "t" else x)
-        for name, x, flip in zip("ab", (a, b), way, strict=True)
-    }
-    steps = [m * k if batch > 1 else 0, k * n if b.ndim > 2 else 0]
-    strides = [
-        (1, x.shape[-2]) if t == "t" else (x.shape[-1], 1) for x, t in zip((a, b), way, strict=True)
-    ]
+    arrays, steps, strides = {}, list[int](), list[tuple[int, int]]()
+    for name, x, flip in zip("ab", (a, b), way, strict=True):
+        lines = x.swapaxes(-1, -2) if flip == "t" else x
+        padded = np.pad(lines, [(0, 0)] * (x.ndim - 1) + [(0, gap)], constant_values=np.nan)
+        arrays[name] = np.concatenate([np.full(gap, np.nan, "f4"), padded.ravel()])
+        pitch = padded.shape[-1]
+        steps.append(padded.shape[-2] * pitch if x.ndim > 2 and batch > 1 else 0)
+        strides.append((1, pitch) if flip == "t" else (pitch, 1))
     (row_a, column_a), (row_b, column_b) = strides
     left = Stack(m, k, row_a, column_a, batch, steps[0]).operand()
     right = Stack(k, n, row_b, column_b, batch, steps[1]).transposed.operand()
@@ -59,7 +61,8 @@ def run(
         d=d,
         route=route,
     )
-    at = {name: memory.place(x) for name, x in {**arrays, "c": c, "d": source}.items()}
+    at = {name: memory.place(x) for name, x in {"c": c, "d": source}.items()}
+    at |= {name: memory.place(x) + 4 * gap for name, x in arrays.items()}
     assert job.sizes(132) == (0, 0, 0, 0)
     (launch,) = job.launches(WorkspaceAddresses(0, 0, 0), 132)
     memory.run(*program.placed([launch], at))

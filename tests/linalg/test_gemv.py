@@ -12,6 +12,7 @@ import pytest
 from multiply_adds import U, check
 
 from benchmarks import families
+from gemmlab.errors import InputError
 from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import fma, gemv
@@ -57,6 +58,32 @@ def test_every_route(route: gemv.Route) -> None:
         for a, b, way in vector_products(route, length, k):
             c = multiply_adds.run(a[None], b, route, way=way, check=("races", "barriers"))
             check(c[0], a, b)
+
+
+@pytest.mark.parametrize("gap", [1, 4])
+@pytest.mark.parametrize("way", ["nn", "nt", "tn", "tt"])
+@pytest.mark.slow
+def test_what_lies_between_the_lines_is_not_read(way: str, gap: int) -> None:
+    """Lines at addresses that are multiples of 4 bytes, or of 16; a vector of distant elements."""
+    rng = np.random.default_rng(gap)
+    for m, n, k in ((1, 36, 140), (36, 1, 140)):
+        a, b = rng.standard_normal((2, m, k), "f4"), rng.standard_normal((k, n), "f4")
+        route = ROUTE[way[0] == "n" if m > 1 else way[1] == "t"]
+        check(multiply_adds.run(a, b, route, way=way, gap=gap), a, b)
+
+
+@pytest.mark.parametrize(("k", "n"), [(16384, 16384), (20000, 1024), (20000, 256)])
+@pytest.mark.parametrize("k_major", ROUTE)
+@pytest.mark.slow
+def test_deep_products_keep_the_contract(k_major: bool, k: int, n: int) -> None:
+    """By the route that is chosen, where a float32 sum loses most: it outweighs each later term by
+    so much that these are rounded away. Two results have the time of all."""
+    times = gemv.seconds_of(1, n, k, 1, (True, k_major), SM90, 132)
+    route, x = ROUTES[times.index(min(times))], np.ones((1, k), "f4")
+    matrix = np.full((k, 2), 2.0**-24, "f4")
+    matrix[: route.depth] = 1
+    matrix[:, 1] = 0.1
+    check(multiply_adds.run(x[None], matrix, route, way="nt" if k_major else "nn")[0], x, matrix)
 
 
 @pytest.mark.parametrize("k_major", ROUTE)
@@ -155,6 +182,8 @@ def test_a_matrix_takes_as_long_as_memory_delivers_it() -> None:
 
 
 def test_configurations_have_rules() -> None:
-    for name, wrong in {"lanes": 4, "threads": 100}.items():
-        with pytest.raises(Exception, match=name):
+    for name, wrong in (("lanes", 4), ("threads", 100), ("threads", 2048), ("loads", 0)):
+        with pytest.raises(InputError, match=name):
             replace(GemvConfig(), **{name: wrong})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="128 to 1024"):
+        GemvConfig(k_major=False, threads=64)

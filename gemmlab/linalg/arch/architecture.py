@@ -54,15 +54,13 @@ class GemvTile:
     """A way to read a matrix that is multiplied with a vector, and seconds.
 
     at_once: blocks that share a multiprocessor. latency: how long a thread waits for what it has in
-    flight. ends: before and after all of these. bytes: that multiprocessors could read per second
-    if memory did not limit them.
+    flight. ends: before and after all of these.
     """
 
     config: GemvConfig
     at_once: int
     latency: float
     ends: float
-    bytes: float
 
 
 @dataclass(frozen=True)
@@ -126,11 +124,13 @@ class Architecture:
     fma_reads: float
     fma_writes: float
     # Of products with a vector: a launch, to add up the blocks of a cluster, the share by which
-    # reading takes longer if the lines of the matrix are not aligned to 16 bytes, and bytes of it
-    # per second.
+    # reading takes longer if the lines of the matrix are not aligned to 16 bytes; bytes per second
+    # that multiprocessors can read from L2 and from memory, and that memory delivers.
     gemv_start: float
     gemv_join: float
     gemv_unaligned: float
+    gemv_near: float
+    gemv_far: float
     gemv_bytes: float
 
     # Predicted times in seconds.
@@ -160,7 +160,8 @@ class Architecture:
     l2_overflow: float
     # SGEMM: seconds of a launch, of the launch that adds up divisions of k, and that a step along k
     # waits longer for device memory than for L2; the share by which a step is longer for each
-    # K-major operand; bytes per second. Products with a vector: start in seconds, bytes per second.
+    # K-major operand; bytes per second. Products with a vector: start in seconds, bytes per second
+    # from L2 and from memory, and the share by which a matrix whose lines run along k takes longer.
     sgemm: tuple[SgemmTile, ...]
     sgemm_start: float
     sgemm_join: float
@@ -168,4 +169,6 @@ class Architecture:
     sgemm_k_major: float
     sgemm_bytes: float
     sgemm_vector_start: float
+    sgemm_vector_near: float
     sgemm_vector_bytes: float
+    sgemm_vector_k_major: float

@@ -49,6 +49,7 @@ SM80 = replace(
     # of 2.1 per multiprocessor.
     sgemm=tuple(replace(tile, busy=2.1 * tile.busy) for tile in SM90.sgemm),
     sgemm_bytes=1.6e12,
+    sgemm_vector_near=1.6e12,
     sgemm_vector_bytes=1.6e12,
     l2_bytes=30e6,  # as large a share as of an H200's
 )

@@ -39,7 +39,7 @@ def _routes(arch: Architecture) -> tuple[Route, ...]:
 def routes(
     arch: Architecture, _k_major: tuple[bool, bool], _k: Any
 ) -> tuple[Route | gemv.Route, ...]:
-    """All routes, those of matrices first: they take operands in any order, and any k."""
+    """All routes: those of matrices, for operands in any order and any k, then those of vectors."""
     return *_routes(arch), *gemv.routes(arch)
 
 

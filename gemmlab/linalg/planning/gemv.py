@@ -15,12 +15,12 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import GemvTile
 from gemmlab.linalg.planning.direct import Factors
-from gemmlab.linalg.planning.formulas import least, most
+from gemmlab.linalg.planning.formulas import least, missed, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.plan import Added, Product
 
 NEVER = 1e9  # seconds
-SPLITS = (1, 2, 4, 8)  # blocks of a cluster that share k
+SPLITS = (1, 2, 4, 8)  # blocks of a cluster that share k, if lines run along the result
 _MOST_LOADS = 24  # of a thread, if more warps could divide k
 
 
@@ -78,13 +78,16 @@ def seconds_of(
 ) -> list[Any]:
     """Predicted seconds of each of `routes`; `NEVER` if it is for matrices of the other order.
 
-    Blocks wait for the time `latency` whenever a thread has used all that it had in flight, and for
-    `ends`, together with the other blocks on the multiprocessor. Or memory limits them: then the
-    multiprocessor with most blocks determines the time.
+    A block takes the time `ends`, and `latency` whenever a thread has used all that it had in
+    flight. Meanwhile the matrix is read, from L2 or from memory, as fast as the multiprocessor with
+    the most blocks can, or as memory delivers it. Two more sorts of routes are excluded: those
+    whose blocks fill multiprocessors alone, if they need several rounds, and those with which a
+    thread would read much while more warps could divide k.
     """
     results, is_k_major = (m, k_major[0]) if m > 1 else (n, k_major[1])
     line, seconds = k if is_k_major else results, []
     read = 4 * results * k * batch * (1 + arch.gemv_unaligned * least(line % 4, 1))
+    far = missed(read, arch.l2_bytes, arch.l2_overflow)
     for route in routes(arch):
         tile, splits, ends = route.tile, route.splits, route.tile.ends
         if tile.config.k_major != is_k_major:
@@ -95,14 +98,16 @@ def seconds_of(
         rounds = ceil_div(clusters, fit * tile.at_once)
         loads = ceil_div(k, route.depth)
         waiting = rounds * ceil_div(loads, tile.config.loads) * tile.latency
-        if tile.at_once == 1:  # nothing overlaps the ends of a block
+        if tile.at_once == 1:
             waiting += NEVER * least(rounds - 1, 1)
         if route.warps < tile.config.warps:
             waiting += NEVER * least(loads // (_MOST_LOADS + 1), 1)
         if splits > 1:
             ends += arch.gemv_join
         blocks = clusters * splits
-        reading = most(ceil_div(blocks, sms) * (sms / tile.bytes) / blocks, 1 / arch.gemv_bytes)
+        most_blocks = ceil_div(blocks, sms) * sms / blocks  # over the average
+        reading = (1 - far) * most_blocks / arch.gemv_near
+        reading += far * most(most_blocks / arch.gemv_far, 1 / arch.gemv_bytes)
         seconds.append(rounds * ends + most(waiting, reading * read) + arch.gemv_start)
     return seconds
 

@@ -14,8 +14,9 @@ from typing import Any
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, fma, gemv, sgemm
-from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
+from gemmlab.linalg.planning import direct, fma, sgemm
+from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, missed, most
+from gemmlab.linalg.planning.gemv import NEVER, is_vector
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
 DIRECT = "tf32x3"
@@ -26,9 +27,9 @@ FASTEST = "fp16x3"  # scheme
 LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
 LARGEST = 6e10  # multiply-adds; products with more are packed
 # The share of SGEMM's time that another tier must be predicted to take at most: predictions are not
-# exact enough for smaller differences. Products with a vector take as long as reading the matrix.
+# exact enough for smaller differences. It is 1 for products with a vector, whose times are those of
+# reading the matrix, and which then need no kernel of cuBLAS.
 SURE = 0.93
-_NEVER = 1e9  # seconds
 _NARROW = 16  # rows or columns
 
 
@@ -66,9 +67,9 @@ def decide(case: Case, names: Names) -> Decision:
     if len(names) == 1:
         return 0, (_tiles_of(case, *names[0]),), (None,)
     times = seconds(case, names)
-    possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < _NEVER]
+    possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < NEVER] or [0]
     first, last = possible[0], possible[-1]
-    sure = 1 if gemv.is_vector(case.m, case.n) else SURE
+    sure = 1 if is_vector(case.m, case.n) else SURE
     fastest, weighted = first, (sure * times[0], *times[1:])
     if last > first:
         fastest += first_least(weighted[first : last + 1])[0]
@@ -80,10 +81,10 @@ def decide(case: Case, names: Names) -> Decision:
 def seconds(case: Case, names: Names) -> list[Any]:
     """Predicted seconds of each tier that is offered.
 
-    They are `_NEVER`, except for `fp16x3`, unless they may be the fastest: most products need no
+    They are `NEVER`, except for `fp16x3`, unless they may be the fastest: most products need no
     comparison of cuBLAS's tiles.
     """
-    fast, plain = fp16x3_time(case), _NEVER
+    fast, plain = fp16x3_time(case), NEVER
     within = fast
     if not fast <= SURE * sgemm_bound(case):
         plain = sgemm_time(case)
@@ -159,7 +160,7 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
         elif scheme is None:
             packing += size / arch.pack_mn_major_rate * longer
     limits = arch.pack_l2_bytes, arch.pack_l2_overflow
-    packing *= 1 + arch.pack_far * sgemm.missed(sgemm.bytes_of(m, n, k, batch), *limits)
+    packing *= 1 + arch.pack_far * missed(sgemm.bytes_of(m, n, k, batch), *limits)
     product = Product(m, n, k, n, batch)
     _, clocks = least_clocks(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
     stored = 4 * m * n * batch / arch.store_rate * (1 + arch.store_unaligned * shifted)
@@ -177,28 +178,28 @@ def allows_direct(case: Case) -> bool:
     return allowed
 
 
-def direct_time(case: Case, within: float = _NEVER) -> float:
-    """Predicted seconds of `tf32x3`; `_NEVER` if it cannot run or is never the fastest.
+def direct_time(case: Case, within: float = NEVER) -> float:
+    """Predicted seconds of `tf32x3`; `NEVER` if it cannot run or is never the fastest.
 
-    Also `_NEVER` if no route can take as little as `within`: most products need no comparison of
+    Also `NEVER` if no route can take as little as `within`: most products need no comparison of
     routes.
     """
     arch, sms = case.arch or DEFAULT, case.multiprocessors
     if not allows_direct(case):
-        return _NEVER
+        return NEVER
     product = case.m, case.n, case.k, case.batch, case.k_major
     if direct.bound(*product, arch, sms) > within:
-        return _NEVER
+        return NEVER
     time: float = direct.least_seconds(*product, arch, sms)[1]
     return time
 
 
-def fma_time(case: Case, within: float = _NEVER) -> float:
-    """Predicted seconds of `fma`; `_NEVER` if it cannot run or takes longer than `within`."""
+def fma_time(case: Case, within: float = NEVER) -> float:
+    """Predicted seconds of `fma`; `NEVER` if it cannot run or takes longer than `within`."""
     arch, sms = case.arch or DEFAULT, case.multiprocessors
     sizes = case.m, case.n, case.k, case.batch
     if not arch.fma or fma.bound(*sizes, arch, sms) > within:
-        return _NEVER
+        return NEVER
     time: float = fma.least_seconds(*sizes, case.k_major, arch, sms)[1]
     return time
 

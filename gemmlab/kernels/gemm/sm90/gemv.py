@@ -4,14 +4,21 @@ Each element of the matrix takes part in a single multiply-add, so the time is t
 Reading at full speed takes many loads in flight: a thread issues several of 128 bits before it
 uses the first one. So a tile in shared memory would only be a detour.
 
-| lines of the matrix run along … | a warp reads 128 elements of a line, and adds up … |
-|---------------------------------|----------------------------------------------------|
-| k                               | one result, across its lanes                       |
-| the result                      | four results in each lane                          |
+A warp reads one, two or four lines of the matrix at once: 8, 16 or 32 lanes share a line, with four
+elements each.
+
+| lines of the matrix run along … | a lane's four products are of | their sums are added up by   |
+|---------------------------------|-------------------------------|------------------------------|
+| k                               | one result                    | the lanes that share a line  |
+| the result                      | four results                  | lanes with different lines   |
 
 The warps of a block, and the blocks of a cluster, divide k where there are few results. They add up
 their sums in order, so every run has the same bits. Lines that are not aligned to 16 bytes are read
-in single elements: a lane's four are 32 apart, so that the lanes of a warp read adjacent ones.
+in single elements; then adjacent lanes read adjacent elements, so a lane's four lie apart.
+
+A thread adds up the products of the loads in flight, then such sums, where a block has few of them
+at once in groups of `GROUP`. Each term thus passes through few additions: if k = 16384 terms passed
+through up to 2048, as in one chain per thread, rounding could cost 2048 u; float32 may cost 2√k u.
 
 Traffic: 4·k·n bytes. Limiter: memory.
 """
@@ -23,7 +30,7 @@ from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.gemv_config import WARP
+from gemmlab.kernels.gemm.sm90.gemv_config import GROUP, WARP
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.signature import signatures
 
@@ -81,6 +88,8 @@ def add_products(
     wide: cutlass.Constexpr,
 ) -> None:
     """sums (4) += the lane's products in all steps. steps: the most of any lane of the warp."""
+    group = cute.make_rmem_tensor(4, Float32)
+    group.fill(0.0)
     for first in cutlass.range(0, steps, config.loads, unroll=1):
         matrix, x = share.matrix + first * share.advance, share.x + first * share.advance_x
         rest, left = share.steps - first, share.left - first * share.shrinks
@@ -89,13 +98,25 @@ def add_products(
             if cutlass.const_expr(config.k_major):
                 factors = read_four(x, left, step_x, config, wide)  # none after the last step
             else:
-                factors = vectors.read_if(u < rest, x)
+                one = vectors.read_if(u < rest, x)
+                factors = [one] * 4
                 left = cutlass.select_(u < rest, left, Int32(0))
             read.append((read_four(matrix, left, Int64(1), config, wide), factors))
             matrix, x, left = matrix + share.advance, x + share.advance_x, left - share.shrinks
+        own = cute.make_rmem_tensor(4, Float32)
+        own.fill(0.0)
         for four, factors in read:
             for e in cutlass.range_constexpr(4):
-                sums[e] += four[e] * (factors[e] if config.k_major else factors)
+                own[e] += four[e] * factors[e]
+        for e in cutlass.range_constexpr(4):
+            group[e] += own[e]
+        if cutlass.const_expr(config.groups):  # noqa: SIM102 (the second condition is dynamic)
+            if first % (GROUP * config.loads) == 0:
+                for e in cutlass.range_constexpr(4):
+                    sums[e] += group[e]
+                    group[e] = Float32(0)
+    for e in cutlass.range_constexpr(4):
+        sums[e] += group[e]
 
 
 @cute.jit
@@ -161,7 +182,7 @@ def kernel(
     sums = cute.make_rmem_tensor(4, Float32)
     sums.fill(0.0)
     wait_for_previous()
-    let_next_start()  # not before, as many blocks fit on a multiprocessor
+    let_next_start()  # as late as this: `pdl` says why
     if wide:
         add_products(sums, share, steps, step_x, config, True)
     else:

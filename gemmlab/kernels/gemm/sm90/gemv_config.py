@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmlab.kernels.common import require
+from gemmlab.kernels.common import MAX_THREADS, require
 
 WARP = 32
+GROUP = 32  # sums of the loads in flight in a group
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,12 @@ class GemvConfig:
     loads: int = 8  # of four elements, which a thread has in flight
 
     def __post_init__(self) -> None:
-        require(self.threads % WARP == 0, f"threads = {self.threads}, not whole warps")
         require(self.lanes in (8, 16, 32), f"lanes = {self.lanes}, must be 8, 16 or 32")
+        require(self.loads > 0, f"loads = {self.loads}, must be positive")
+        # At the end, a thread stores a result.
+        least = WARP if self.k_major else self.width
+        rule = f"threads = {self.threads}, must be whole warps, {least} to {MAX_THREADS}"
+        require(self.threads % WARP == 0 and least <= self.threads <= MAX_THREADS, rule)
 
     @property
     def warps(self) -> int:
@@ -35,6 +40,11 @@ class GemvConfig:
     def width(self) -> int:
         """Elements of a line that a warp reads at once."""
         return 4 * self.lanes
+
+    @property
+    def groups(self) -> bool:
+        """Whether a thread adds up sums in groups: few chains of additions divide k in a block."""
+        return not self.k_major and self.lines * self.warps < 32
 
     @property
     def smem_bytes(self) -> int:
