@@ -82,6 +82,35 @@ def test_what_does_without_goes_on(broken):
     assert made.returncode == 0, made.stderr
 
 
+WITHOUT_LLVMLITE = """
+import importlib.metadata, sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "llvmlite":
+            raise ImportError("libLLVM.so: cannot open shared object file")
+
+sys.meta_path.insert(0, Nothing())
+find = importlib.metadata.version
+
+def version(name):
+    if name == "llvmlite" and MISSING:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return find(name)
+
+importlib.metadata.version = version
+"""
+
+
+@pytest.mark.parametrize("missing", [True, False])
+@pytest.mark.slow
+def test_without_llvmlite_kernels_run_without_native_code(tmp_path, missing):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LLVMLITE.replace("MISSING", str(missing)))
+    (tmp_path / "kernel.cu").write_text(KERNEL)
+    done = gemmlab(tmp_path, "emulate", str(tmp_path / "kernel.cu"))
+    assert done.returncode == 0 and "NumPy tier" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_env_tells_that_it_is_broken_and_what_mends_it(broken):
     done = gemmlab(broken, "env", "--json")
