@@ -15,6 +15,7 @@ import numpy as np
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.core.packages import CUDA_BINDINGS, CUDA_CORE
 from gemmlab.core.tensor_map import TensorMap, pointed_to
+from gemmlab.devices import tensor_maps
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
@@ -287,8 +288,6 @@ class CudaDevice:
         if cluster is None and not any(isinstance(arg, bytes) for arg in typed):
             config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem)
         else:
-            from gemmlab.devices import tensor_maps  # imports the driver's bindings
-
             config = tensor_maps.launch_config(grid, block, dynamic_smem, cluster or (1, 1, 1))
         return PreparedLaunch(config, kernel, typed, placed)
 
@@ -355,8 +354,6 @@ class CudaDevice:
         if isinstance(config, self._core.LaunchConfig):
             self._core.launch(stream, config, kernel, *args)
         else:
-            from gemmlab.devices import tensor_maps
-
             tensor_maps.launch(stream.handle, config, kernel, args)
 
 
@@ -426,8 +423,6 @@ def _encoded(declared: str, tensor_map: TensorMap) -> bytes:
     span = tensor_map.array
     if not isinstance(span, Span) or not isinstance(span.buffer, CudaBuffer):
         raise LaunchError(f"{declared}: a tensor map of {span!r}, which is not GPU memory")
-    from gemmlab.devices import tensor_maps
-
     return tensor_maps.encode(tensor_map, _address(span))
 
 

@@ -20,7 +20,7 @@ from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.grid import LONG_SECONDS, Watcher, execute
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.launch.launch import Dim3, Launch
-from gemmlab.emulator.native.compiler import may_run, missing
+from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.errors import BudgetError, GemmlabError, TierError, UnknownNameError
 
@@ -81,7 +81,7 @@ def run(
 
     if tier == "native":
         return natively()
-    if tier == "auto" and may_run() and _is_compiled(launch) and missing() is None:
+    if tier == "auto" and missing() is None and _is_compiled(launch):
         return natively()
 
     def change_over() -> None:

@@ -177,8 +177,9 @@ def test_a_matrix_takes_as_long_as_memory_delivers_it() -> None:
         choice = choose(None, case)
         assert choice.tier == FMA and choice.seconds is not None
         assert 3.9e12 < 4 * 16384**2 / choice.seconds < 4.8e12
-    few = replace(HOPPER, n=64, k=100_000)
-    assert choose(None, few).tier == "ieee"  # more blocks than a cluster has would divide k
+    few = choose(None, replace(HOPPER, n=64, k=100_000))
+    assert few.tier == "ieee"  # more blocks than a cluster has would divide k
+    assert "1×64×100000" in few.reason and few.fallback is None
 
 
 def test_configurations_have_rules() -> None:

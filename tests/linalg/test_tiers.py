@@ -15,7 +15,15 @@ from gemmlab.errors import TierError
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.planning import direct
 from gemmlab.linalg.planning.program import Factor, Job
-from gemmlab.linalg.planning.tiers import TOLERATED, Choice, choose, names_of, offered, tolerated
+from gemmlab.linalg.planning.tiers import (
+    TIERS,
+    TOLERATED,
+    Choice,
+    choose,
+    names_of,
+    offered,
+    tolerated,
+)
 from gemmlab.linalg.planning.times import (
     DIRECT,
     UNPACKED,
@@ -168,6 +176,12 @@ def test_products_with_a_vector_are_not_computed_on_tensor_cores(
                 case = replace(HOPPER, m=m, n=n, k=k, batch=batch, k_major=k_major)
                 choice = choose(None, case)
                 assert choice.tier in ("fma", "ieee") and choice.fallback is None, str(case)
+
+
+def test_sizes_that_no_memory_holds_have_a_tier() -> None:
+    """Each is predicted to take longer than what counts as possible."""
+    case = replace(HOPPER, m=255361962, n=255361962, k=8192, batch=5961)
+    assert choose(None, case).tier in TIERS
 
 
 @pytest.mark.parametrize("columns", [10, 11, 16])

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmlab.core import disk_cache
 from gemmlab.emulator.native import runtime
-from gemmlab.emulator.native.compiler import OPTIMIZED, QUICK, Library, build, processor, version
+from gemmlab.emulator.native.compiler import OPTIMIZED, QUICK, Library, build, host, version
 from gemmlab.emulator.native.fallback import is_known_call
 from gemmlab.emulator.native.kernel import Kernel
 from gemmlab.emulator.native.products import Product
@@ -42,7 +42,7 @@ LONGEST_QUICK_TEXT = 8_000_000
 
 def _build_inputs() -> list[str]:
     """Return everything besides the program that determines the generated code."""
-    return [_source_digest(), version(), processor()]
+    return [_source_digest(), version(), *host()]
 
 
 @cache

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import platform
-import re
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gemmlab.core.packages import LLVMLITE
@@ -32,7 +29,7 @@ LIBC: dict[str, Any] = {
 @cache
 def missing() -> str | None:
     """Return why native code cannot run here, or None if it can."""
-    if not _is_supported():
+    if platform.machine().lower() not in ("x86_64", "amd64"):
         return f"processors of type {platform.machine()} are not supported"
     try:
         _, features = host()
@@ -40,16 +37,6 @@ def missing() -> str | None:
         return str(error)
     lacking = {x for x in ("avx2", "fma") if f"+{x}" not in features.split(",")}
     return f"the processor lacks {' and '.join(sorted(lacking))}" if lacking else None
-
-
-def _is_supported() -> bool:
-    return platform.machine().lower() in ("x86_64", "amd64")
-
-
-@cache
-def may_run() -> bool:
-    """Whether `missing` may find nothing missing; it imports llvmlite, this does not."""
-    return _is_supported() and LLVMLITE.version is not None
 
 
 @cache
@@ -60,20 +47,6 @@ def host() -> tuple[str, str]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-
-
-@cache
-def processor() -> str:
-    """Return a text that determines `host`: on Linux without importing llvmlite. Empty if that is
-    broken; then nothing is compiled."""
-    with suppress(OSError):
-        first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")
-        facts = dict(re.findall(r"(?m)^([^\t:]+)\t*: (.*)$", first))
-        if "flags" in facts:
-            return repr([facts.get(x) for x in ("vendor_id", "cpu family", "model", "flags")])
-    with suppress(MissingDependencyError):
-        return repr(host())
-    return ""
 
 
 @cache

@@ -161,7 +161,7 @@ class Architecture:
     # SGEMM: seconds of a launch, of the launch that adds up divisions of k, and that a step along k
     # waits longer for device memory than for L2; the share by which a step is longer for each
     # K-major operand; bytes per second. Products with a vector: start in seconds, bytes per second
-    # from L2 and from memory, and the share by which a matrix whose lines run along k takes longer.
+    # from L2 and from memory.
     sgemm: tuple[SgemmTile, ...]
     sgemm_start: float
     sgemm_join: float
@@ -171,4 +171,3 @@ class Architecture:
     sgemm_vector_start: float
     sgemm_vector_near: float
     sgemm_vector_bytes: float
-    sgemm_vector_k_major: float

@@ -281,5 +281,4 @@ SM90 = Architecture(
     sgemm_vector_start=3.14e-6,
     sgemm_vector_near=3.98e12,
     sgemm_vector_bytes=3.51e12,
-    sgemm_vector_k_major=0.00932,
 )

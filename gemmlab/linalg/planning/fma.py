@@ -19,6 +19,7 @@ from gemmlab.linalg.planning.direct import Factors
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.plan import Added, Product
+from gemmlab.linalg.planning.sgemm import is_vector
 
 SPLITS = (1, 4, 8)  # blocks of a cluster that share k: two are seldom best, more may not fit
 
@@ -57,14 +58,14 @@ def seconds_of(
     arch: Architecture,
     sms: int,
 ) -> list[Any]:
-    """Predicted seconds of each of `routes`, or of those of matrices, but for a launch.
+    """Predicted seconds of each of `routes`; for matrices of theirs alone, without `fma_start`.
 
     A block keeps a multiprocessor busy for the time `busy` per `UNIT` values of k, and for
     `between`. Besides, it waits for the time `latency` per chunk of k, and for `ends`, together
     with the other blocks on the multiprocessor. Where more than half of the blocks that fit run,
     some multiprocessors get as many as fit: blocks of the next product take room early.
     """
-    if gemv.is_vector(m, n):
+    if is_vector(m, n):
         others = len(_routes(arch))
         return [gemv.NEVER] * others + gemv.seconds_of(m, n, k, batch, k_major, arch, sms)
     seconds, longer = [], 1 + arch.fma_k_major * sum(k_major)
@@ -95,14 +96,14 @@ def least_seconds(
 ) -> tuple[Any, Any]:
     """The index in `routes` of the one predicted to be fastest, and its seconds."""
     index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
-    if gemv.is_vector(m, n):
+    if is_vector(m, n):
         return index, best
     return index, arch.fma_start + most(best, moving(m, n, k, batch, arch))
 
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
     """A lower bound on the predicted seconds of every route: as if tiles left no remainder."""
-    if gemv.is_vector(m, n):
+    if is_vector(m, n):
         return 0.0
     fastest, between = _fastest(arch)
     computed = m * n * batch * (k * (fastest / sms) + between / sms)

@@ -411,11 +411,3 @@ def expression_of(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({''.join(f'{expression_of(x)}, ' for x in value)})"
     return value.name if isinstance(value, Symbol) else repr(value)
-
-
-def missed(size: Any, kept: float, overflow: float) -> Any:
-    """The share of matrices of that size that L2 does not keep from one product to the next.
-
-    It keeps all of up to `kept` bytes, and nothing of `overflow` more.
-    """
-    return least(most(size - kept, 0) / overflow, 1)

@@ -15,9 +15,10 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import GemvTile
 from gemmlab.linalg.planning.direct import Factors
-from gemmlab.linalg.planning.formulas import least, missed, most
+from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.plan import Added, Product
+from gemmlab.linalg.planning.sgemm import missed
 
 NEVER = 1e9  # seconds
 SPLITS = (1, 2, 4, 8)  # blocks of a cluster that share k, if lines run along the result
@@ -60,11 +61,6 @@ def routes(arch: Architecture) -> tuple[Route, ...]:
             found += [Route(tile, warps, 1) for warps in (1, 2, 4) if warps <= config.warps]
             found.append(Route(tile, config.warps, SPLITS[-1]))
     return tuple(found)
-
-
-def is_vector(m: Any, n: Any) -> bool:
-    """Whether a product has a vector among its factors. Sizes may be symbols."""
-    return not (m > 1 and n > 1)
 
 
 def seconds_of(

@@ -13,8 +13,7 @@ from typing import Any
 from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import SgemmTile
-from gemmlab.linalg.planning.formulas import least, missed, most
-from gemmlab.linalg.planning.gemv import is_vector
+from gemmlab.linalg.planning.formulas import least, most
 
 
 def seconds(
@@ -23,11 +22,9 @@ def seconds(
     """Predicted seconds, at least the time to move the matrices."""
     size = bytes_of(m, n, k, batch)
     if is_vector(m, n):
-        order = k_major[0] if m > 1 else k_major[1]  # of the matrix
         far = missed(size, arch.l2_bytes, arch.l2_overflow)
         reading = (1 - far) / arch.sgemm_vector_near + far / arch.sgemm_vector_bytes
-        longer = 1 + arch.sgemm_vector_k_major * order
-        return arch.sgemm_vector_start + size * reading * longer
+        return arch.sgemm_vector_start + size * reading
     far = missed(size, arch.l2_bytes, arch.l2_overflow) * arch.sgemm_far
     longer, tiles = _longer(k_major, arch), _tiles(k_major, arch)
     times = [_computing(tile, tiles_of(m, n, tile) * batch, k, far, longer, sms) for tile in tiles]
@@ -64,6 +61,19 @@ def _longer(k_major: tuple[bool, bool], arch: Architecture) -> float:
 def bytes_of(m: Any, n: Any, k: Any, batch: Any) -> Any:
     """Of the three matrices."""
     return 4 * batch * (k * (m + n) + m * n)
+
+
+def missed(size: Any, kept: float, overflow: float) -> Any:
+    """The share of matrices of that size that L2 does not keep from one product to the next.
+
+    It keeps all of up to `kept` bytes, and nothing of `overflow` more.
+    """
+    return least(most(size - kept, 0) / overflow, 1)
+
+
+def is_vector(m: Any, n: Any) -> bool:
+    """Whether a product has a vector among its factors. Sizes may be symbols."""
+    return not (m > 1 and n > 1)
 
 
 def tiles_of(m: Any, n: Any, tile: SgemmTile) -> Any:

@@ -26,7 +26,7 @@ from functools import cache
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning.gemv import is_vector
+from gemmlab.linalg.planning.sgemm import is_vector
 from gemmlab.linalg.planning.times import (
     DIRECT,
     FASTEST,

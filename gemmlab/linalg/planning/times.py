@@ -15,8 +15,8 @@ from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
 from gemmlab.linalg.planning import direct, fma, sgemm
-from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, missed, most
-from gemmlab.linalg.planning.gemv import NEVER, is_vector
+from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
+from gemmlab.linalg.planning.gemv import NEVER
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
 DIRECT = "tf32x3"
@@ -69,7 +69,7 @@ def decide(case: Case, names: Names) -> Decision:
     times = seconds(case, names)
     possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < NEVER] or [0]
     first, last = possible[0], possible[-1]
-    sure = 1 if is_vector(case.m, case.n) else SURE
+    sure = 1 if sgemm.is_vector(case.m, case.n) else SURE
     fastest, weighted = first, (sure * times[0], *times[1:])
     if last > first:
         fastest += first_least(weighted[first : last + 1])[0]
@@ -160,7 +160,7 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
         elif scheme is None:
             packing += size / arch.pack_mn_major_rate * longer
     limits = arch.pack_l2_bytes, arch.pack_l2_overflow
-    packing *= 1 + arch.pack_far * missed(sgemm.bytes_of(m, n, k, batch), *limits)
+    packing *= 1 + arch.pack_far * sgemm.missed(sgemm.bytes_of(m, n, k, batch), *limits)
     product = Product(m, n, k, n, batch)
     _, clocks = least_clocks(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
     stored = 4 * m * n * batch / arch.store_rate * (1 + arch.store_unaligned * shifted)

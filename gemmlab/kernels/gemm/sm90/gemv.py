@@ -162,7 +162,7 @@ def kernel(
     if cutlass.const_expr(config.k_major):
         results, length = config.warps // warps * LINES, k  # of a block; of a line
         corner, own = group * results, warp // warps * LINES + lane // config.lanes
-        line = cutlass.min(corner + own, n - 1)
+        line = cutlass.min(corner + own, n - 1)  # beyond the last line, that one again
         first, step = part * WIDTH, parts * WIDTH
         steps = cute.ceil_div(cutlass.max(k - first, 0), step)
         start, at_x = matrix + (line * ld + first), x + first * step_x
@@ -176,6 +176,7 @@ def kernel(
         of_lane = cute.ceil_div(cutlass.max(k - first, 0), step)
         start, at_x = matrix + (first * ld + corner), x + first * step_x
         share = Share(start, at_x, of_lane, step * ld, step * step_x, n - corner, Int32(0))
+    # Four elements are inside the line, or none.
     wide = simt.allows_quads(matrix, ld) and length % 4 == 0
     if cutlass.const_expr(config.k_major):
         wide = wide and step_x == 1 and x.toint() % 16 == 0
