@@ -2,18 +2,23 @@
 of its loops."""
 
 from copy import copy
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from machine import needs_native
 
+import gemmlab
 from gemmlab import problems, timing
 from gemmlab.compile.cute import compile_rung
 from gemmlab.compile.directive import parse
 from gemmlab.core import forks
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import HostBuffer, on_host
+from gemmlab.emulator import tiers
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
+from gemmlab.emulator.native import code
 from gemmlab.emulator.run import prepare
 from gemmlab.kernels import ladder
 from gemmlab.lab import kernel_file, predicted
@@ -69,6 +74,40 @@ def test_warps_that_do_not_wait_execute_what_waiting_ones_do(name):
         assert (getattr(free.tally, field) == getattr(waiting.tally, field)).all()
     assert free.tally.sites == waiting.tally.sites
     assert free.steps <= waiting.steps
+
+
+SUMS = """
+extern "C" __global__ void sums(const float* x, float* y, int n) {
+  __shared__ float all[64];
+  float sum = 0;
+  for (int i = threadIdx.x; i < n; i += 64) sum += x[i * gridDim.x + blockIdx.x];
+  all[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int i = 1; i < 64; i++) sum += all[i];
+    y[blockIdx.x] = sum;
+  }
+}
+"""
+
+
+@needs_native
+def test_native_code_counts_what_would_take_longer_than_compiling(monkeypatch):
+    kernel, n, blocks = gemmlab.load(SUMS, arch=H200.target), 1000, 20
+    args = [np.zeros(n * blocks, np.float32), np.zeros(blocks, np.float32), n]
+    launch = prepare(kernel.ptx, "sums", (blocks, 1, 1), (64, 1, 1), args).launch
+    natively = Mock(wraps=sample._natively)
+    monkeypatch.setattr(sample, "_natively", natively)
+    monkeypatch.setattr(code, "is_compiled", lambda program, rows: False)
+    found = []
+    for worth in (10**9, 10**4):
+        monkeypatch.setattr(tiers, "WORTH_COMPILING", worth)
+        found.append(sample.counts(launch, sample.chunks(launch)))
+        assert natively.called == (worth < 10**9)
+    for one, other in zip(*found, strict=True):
+        for field in ("warps", "lanes", "guarded_off", "divergent"):
+            assert (getattr(one, field) == getattr(other, field)).all()
+        assert one.sites == other.sites
 
 
 @pytest.mark.slow

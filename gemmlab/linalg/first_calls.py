@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from gemmlab.linalg import cublas, operands, recent
 from gemmlab.linalg.arrays import ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.operands import NAMES, Operands, Scalars
-from gemmlab.linalg.planned import Counts, ProductPlan, Saving, no_saving
+from gemmlab.linalg.planned import Counts, ProductPlan
 from gemmlab.linalg.planning import kinds, tiers, times
 from gemmlab.linalg.planning.formulas import NotTraceable, Traces
 from gemmlab.linalg.planning.kinds import Kinds
@@ -152,12 +152,19 @@ class FirstCall:
         self,
         space: Workspace | None,
         report: int,
-        saving: Saving,
         planned: Callable[[], ProductPlan],
+        saving: tuple[Path, float | None, Sequence[Any]] | None,
     ) -> None:
-        """space: the stream's workspace; None for `ieee`, which counts nothing."""
-        self._space, self._report, self._planned = space, report, planned
-        self.saving = saving
+        """space: the stream's workspace; None for `ieee`, which counts nothing. saving: what
+        `Path.saved_s` needs; None if nothing is saved."""
+        self._space, self._report, self._planned, self._saving = space, report, planned, saving
+
+    def saving(self) -> float:
+        """The predicted seconds of GPU time saved compared with `ieee`."""
+        if self._saving is None:
+            return 0.0
+        path, own, numbers = self._saving
+        return path.saved_s(own, numbers)
 
     @cached_property
     def plan(self) -> ProductPlan:
@@ -254,7 +261,7 @@ def launch(
     addresses = at_a, at_b, at, at_d
     if sgemm:
         products.SgemmRun(*sgemm, framework, device, stream).enqueue(addresses)
-        recent.remember(FirstCall(None, 0, no_saving, planned))
+        recent.remember(FirstCall(None, 0, planned, None))
         return result
     space = workspace(framework, device, stream)
     with space.lock:
@@ -267,8 +274,7 @@ def launch(
         kind, grids, launches = found
         # If it fails, the report is not given back: its counters may no longer be zero.
         space.launcher.chain(alike.each[kind]).launch(grids, launches, stream)
-    saving = partial(path.saved_s, seconds[chosen], of_job)
-    recent.remember(FirstCall(space, report, saving, planned))
+    recent.remember(FirstCall(space, report, planned, (path, seconds[chosen], of_job)))
     return result
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemmlab.core import forks
+from gemmlab.emulator import tiers
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.copies.places import Bytes, TensorBox
 from gemmlab.emulator.counters.rules import SECTOR_BYTES, SiteCounts, sector, wavefronts
@@ -31,9 +32,6 @@ from gemmlab.emulator.program import Block
 from gemmlab.timing import flow
 from gemmlab.timing.flow import FlowMachine
 from gemmlab.timing.signals import MOST_STEPS, Enough, Recorder
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.code import Code
 
 COUNTED_BLOCKS, COUNTED_CLUSTERS = 6, 2  # whose executions are counted
 WAVEFRONT_BLOCKS = 8  # of those traced, whose bank conflicts in L1 are counted
@@ -212,21 +210,51 @@ def signals(launch: Launch) -> Recorder:
 def counts(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:
     """Execute some blocks to their end, each chunk apart. Raises EmulationError."""
     kind = FlowMachine if flow.follows(launch.program) else Machine
-    native = None if kind is FlowMachine else _native(launch)
-    if native is not None:
-        from gemmlab.emulator.native.launch import execute
 
-        return [execute(launch, native, 1, range(int(x[0]), int(x[0]) + 1)) for x in blocks]
-
-    def counted(chunk: np.ndarray) -> Tally:
+    def counted(chunk: np.ndarray, limit: float = math.inf) -> Tally:
         tally = Tally.of(launch.program)
+        tally.limit, tally.at_limit = limit, _stop
         machine = _machine(launch, chunk, tally, kind)
         with np.errstate(all="ignore"):
             for _ in machine.run():
                 pass
         return tally
 
+    if kind is Machine and missing() is None and math.prod(launch.cluster) == 1:
+        first, *rest = blocks
+        with suppress(_Long):
+            if not _is_native(launch):
+                tally = counted(first, tiers.WORTH_COMPILING / len(blocks))
+                return [tally, *forks.share(counted, rest)]
+        with suppress(NotCovered):
+            return _natively(launch, blocks)
     return forks.share(counted, blocks)
+
+
+class _Long(Exception):
+    """The blocks execute so much that compiling native code pays off."""
+
+
+def _stop() -> None:
+    raise _Long
+
+
+def _is_native(launch: Launch) -> bool:
+    """Whether native code is compiled already, or must not be tried out on the NumPy tier: blocks
+    that wait for others might find what the trial has left."""
+    from gemmlab.emulator.native import code
+
+    program = launch.program
+    return code.blocks_wait(program) or code.is_compiled(program, launch.block[0] % WARP == 0)
+
+
+def _natively(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:
+    """Count natively. Raises NotCovered and EmulationError."""
+    from gemmlab.emulator.native import code
+    from gemmlab.emulator.native.launch import execute
+
+    native = code.code_of(launch.program, launch.block[0] % WARP == 0)
+    return [execute(launch, native, 1, range(int(x[0]), int(x[0]) + 1)) for x in blocks]
 
 
 def added(tallies: Sequence[Tally]) -> Tally:
@@ -259,18 +287,6 @@ def classes(tallies: Sequence[Tally]) -> list[list[Tally]]:
     ordered = sorted(found.values(), key=len, reverse=True)
     rest = [one for group in ordered[2:] for one in group]
     return [*ordered[:2], rest] if len(ordered) > 3 else ordered
-
-
-def _native(launch: Launch) -> Code | None:
-    """Return the launch's native code, or None if the NumPy tier has to run it."""
-    if missing() is not None or math.prod(launch.cluster) > 1:
-        return None
-    from gemmlab.emulator.native import code
-
-    try:
-        return code.code_of(launch.program, launch.block[0] % WARP == 0)
-    except NotCovered:
-        return None
 
 
 def loads(launch: Launch, blocks: np.ndarray, most: int = TRACED) -> list[Load]:
