@@ -175,25 +175,24 @@ def named(name: str, array: Any) -> str:
 
 
 def check_sizes(arrays: dict[str, ArrayDescriptor]) -> Sizes:
-    """Return the sizes of the product. Raises ShapeError, and ArrayError for `out`."""
+    """Return the sizes of the product. Raises ShapeError."""
     sizes = shapes.multiply(arrays["a"].shape, arrays["b"].shape)
     if "c" in arrays:
         shapes.check_c(arrays["c"].shape, sizes)
     if "out" in arrays:
-        out = arrays["out"]
-        shapes.check_out(out.shape, sizes)
-        repeats = any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True))
-        if repeats and 0 not in out.shape:
-            raise ArrayError(
-                f"out has shape {tuple(out.shape)} and strides {tuple(out.strides)}: several of "
-                "its elements share memory"
-            )
+        shapes.check_out(arrays["out"].shape, sizes)
     return sizes
 
 
 def check_overlap(arrays: dict[str, ArrayDescriptor]) -> None:
-    """Raise ArrayError if `out` shares memory with another operand; it may be `c` itself."""
+    """Raise ArrayError if elements of `out` share memory with each other or with another operand;
+    `out` may be `c` itself."""
     out = arrays["out"]
+    if shapes.overlaps_itself(out.shape, out.strides):
+        raise ArrayError(
+            f"out has shape {tuple(out.shape)} and strides {tuple(out.strides)}: several of its "
+            "elements share memory"
+        )
     for name in ("a", "b", "c"):
         other = arrays.get(name)
         if other is None or (name == "c" and other == out):

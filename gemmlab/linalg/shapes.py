@@ -1,4 +1,4 @@
-"""Shapes and strides of a product, by the rules of NumPy's matmul. Arithmetic alone, no arrays.
+"""Shapes and strides of a product, by the rules of NumPy's matmul. Arithmetic alone; no operand is read.
 
     a (…, m, k) times b (…, k, n) is (…, m, n)
 
@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from gemmlab.errors import ShapeError
 
@@ -215,6 +217,27 @@ def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
         return 0, 0
     ends = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
     return sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends) + 1
+
+
+def overlaps_itself(shape: Shape, strides: Shape) -> bool:
+    """Whether several elements of an array are at the same address."""
+    pairs = zip(shape, strides, strict=True)
+    axes = sorted((abs(stride), length) for length, stride in pairs if length != 1)
+    if 0 in shape or not axes:
+        return False
+    # An axis that steps over all that the axes before it reach adds no element at their addresses.
+    reached, clear = 0, True
+    for stride, length in axes:
+        clear &= stride > reached
+        reached += stride * (length - 1)
+    if clear:
+        return False
+    if axes[0][0] == 0:
+        return True
+    offsets = np.zeros(1, np.int64)
+    for stride, length in axes:
+        offsets = np.add.outer(stride * np.arange(length), offsets).ravel()
+    return len(np.unique(offsets)) < len(offsets)
 
 
 def _matrix(shape: Shape, row: bool) -> tuple[int, int]:

@@ -8,6 +8,8 @@ import fake_driver
 import numpy as np
 import pytest
 from drawn import OUT, A, B, close, numbers
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gemmlab
 from gemmlab.errors import (
@@ -18,6 +20,7 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
+from gemmlab.linalg.shapes import overlaps_itself
 
 READ_ONLY = np.zeros((4, 6), np.float32)
 READ_ONLY.flags.writeable = False
@@ -84,10 +87,23 @@ def test_arrays_in_different_places_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_out_whose_elements_share_memory_is_refused() -> None:
-    out = np.lib.stride_tricks.as_strided(np.zeros(6, np.float32), (4, 6), (0, 4))
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("strides", [(0, 1), (1, 0), (5, 1), (-5, 1), (2, 4)])
+def test_out_whose_elements_share_memory_is_refused(strides: Any, on_gpu: bool) -> None:
+    memory = np.zeros(60, np.float32)
+    steps = tuple(4 * stride for stride in strides)
+    out = np.lib.stride_tricks.as_strided(memory[20:], (4, 6), steps)
+    place: Any = fake_driver.Array if on_gpu else np.asarray
     with pytest.raises(ArrayError, match="share memory"):
-        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B), out=fake_driver.Array(out))
+        gemmlab.matmul(place(A), place(B), out=place(out))
+    assert not memory.any()
+
+
+@given(axes=st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=4))
+def test_elements_share_memory_where_offsets_are_equal(axes: list[tuple[int, int]]) -> None:
+    shape, strides = (tuple(each) for each in zip(*axes, strict=True)) if axes else ((), ())
+    offsets = [np.dot(index, strides) for index in np.ndindex(shape)]
+    assert overlaps_itself(shape, strides) == (len(set(offsets)) < len(offsets))
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "out"])
