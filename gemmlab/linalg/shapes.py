@@ -1,4 +1,4 @@
-"""Shapes and strides of a product, by the rules of NumPy's matmul. Arithmetic alone; no operand is read.
+"""Shapes and strides of a product, by the rules of NumPy's matmul. No operand is read.
 
     a (…, m, k) times b (…, k, n) is (…, m, n)
 
