@@ -18,7 +18,6 @@ from gemmlab.devices.emulated import HostBuffer, on_host
 from gemmlab.emulator import tiers
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
-from gemmlab.emulator.native import code
 from gemmlab.emulator.run import prepare
 from gemmlab.kernels import ladder
 from gemmlab.lab import kernel_file, predicted
@@ -98,7 +97,7 @@ def test_native_code_counts_what_would_take_longer_than_compiling(monkeypatch):
     launch = prepare(kernel.ptx, "sums", (blocks, 1, 1), (64, 1, 1), args).launch
     natively = Mock(wraps=sample._natively)
     monkeypatch.setattr(sample, "_natively", natively)
-    monkeypatch.setattr(code, "is_compiled", lambda program, rows: False)
+    monkeypatch.setattr(tiers, "is_compiled", lambda _: False)
     found = []
     for worth in (10**9, 10**4):
         monkeypatch.setattr(tiers, "WORTH_COMPILING", worth)

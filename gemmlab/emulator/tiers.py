@@ -81,7 +81,7 @@ def run(
 
     if tier == "native":
         return natively()
-    if tier == "auto" and missing() is None and _is_compiled(launch):
+    if tier == "auto" and missing() is None and is_compiled(launch):
         return natively()
 
     def change_over() -> None:
@@ -136,7 +136,8 @@ def _rows(block: Dim3) -> bool:
     return block[0] % WARP == 0
 
 
-def _is_compiled(launch: Launch) -> bool:
+def is_compiled(launch: Launch) -> bool:
+    """Return whether native code of a launch is in memory or in the disk cache."""
     from gemmlab.emulator.native import code
 
     return code.is_compiled(launch.program, _rows(launch.block))

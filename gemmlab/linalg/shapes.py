@@ -232,7 +232,7 @@ def overlaps_itself(shape: Shape, strides: Shape) -> bool:
         reached += stride * (length - 1)
     if clear:
         return False
-    if axes[0][0] == 0:
+    if axes[0][0] == 0 or math.prod(shape) > reached + 1:
         return True
     offsets = np.zeros(1, np.int64)
     for stride, length in axes:

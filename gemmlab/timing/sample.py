@@ -220,15 +220,17 @@ def counts(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:
                 pass
         return tally
 
-    if kind is Machine and missing() is None and math.prod(launch.cluster) == 1:
+    if kind is FlowMachine or missing() is not None or math.prod(launch.cluster) > 1:
+        return forks.share(counted, blocks)
+    if _is_tried(launch):
         first, *rest = blocks
         with suppress(_Long):
-            if not _is_native(launch):
-                tally = counted(first, tiers.WORTH_COMPILING / len(blocks))
-                return [tally, *forks.share(counted, rest)]
-        with suppress(NotCovered):
-            return _natively(launch, blocks)
-    return forks.share(counted, blocks)
+            tally = counted(first, tiers.WORTH_COMPILING / len(blocks))
+            return [tally, *forks.share(counted, rest)]
+    try:
+        return _natively(launch, blocks)
+    except NotCovered:
+        return forks.share(counted, blocks)
 
 
 class _Long(Exception):
@@ -239,13 +241,15 @@ def _stop() -> None:
     raise _Long
 
 
-def _is_native(launch: Launch) -> bool:
-    """Whether native code is compiled already, or must not be tried out on the NumPy tier: blocks
-    that wait for others might find what the trial has left."""
+def _is_tried(launch: Launch) -> bool:
+    """Whether a first block shows on the NumPy tier if compiling pays off.
+
+    It need not where native code exists, and must not where blocks wait for others, which might
+    find what an aborted block has left.
+    """
     from gemmlab.emulator.native import code
 
-    program = launch.program
-    return code.blocks_wait(program) or code.is_compiled(program, launch.block[0] % WARP == 0)
+    return not (tiers.is_compiled(launch) or code.blocks_wait(launch.program))
 
 
 def _natively(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:

@@ -128,7 +128,7 @@ def test_a_launch_that_changes_over_prints_once(
     for covers in (False, True):
         if not covers:
             monkeypatch.setattr(tiers, "_covers", lambda _: False)
-            monkeypatch.setattr(tiers, "_is_compiled", lambda _: False)
+            monkeypatch.setattr(tiers, "is_compiled", lambda _: False)
         tiers._executed.clear()
         used.add(run(ptx(body, module=PRINT), "k", (1, 1, 1), (1, 1, 1), []).tier)
         assert capsys.readouterr().out.split() == [str(k) for k in range(30)]
