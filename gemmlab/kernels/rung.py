@@ -52,8 +52,8 @@ class Rung:
     rewritten: the name of the rung whose kernel `rewrite` changes. It is compiled once for both.
     teaches: the function whose file has the lesson; None: the first of `flow`, `launches`,
         `rewrite` and `kernel`.
-    arch: the only architecture that has the kernel's instructions, such as "sm_90a", or without a
-        letter the first of them; None if any runs it.
+    arch: the architecture that the kernel needs: "sm_90a", with a letter, means that one alone;
+        "sm_90" means that one or a later one; None means any.
     choices: values to try by field of the configuration, for `gemmlab tune`. Those that break a
         rule of the configuration are left out.
     settings: the fields in which the configuration differs from the ladder's (`settings.py`).

@@ -4,7 +4,7 @@ Change from `direct`: a thread keeps the largest score so far; a larger one scal
 results down (Dao, Fu, Ermon, Rudra, Ré: "FlashAttention", 2022). So each score is computed once,
 and a block loads each key and value once, for all of its queries: coalesced.
 
-FLOPs: 4·64·t², and exp. Traffic: 2·64·t²/threads loads per thread. Limiter: one load from shared
+FLOPs: 5·64·t², and exp. Traffic: 2·64·t/threads loads per thread. Limiter: one load from shared
 memory per FMA, a broadcast; two queries per thread would share it.
 """
 

@@ -7,8 +7,8 @@ and one FFMA in five writes to the bank of the one before it.
 
 Here the products of two rows and two columns follow each other. Their four factors, two of each
 bank, stay in the cache, and an FFMA reads 1.6 registers. Results alternate between the banks, so
-that the data of a load, which also have to be written, find a bank free; loads are 16 FFMAs apart.
-The order along k stays, and with it every bit of the result.
+that a bank is free for the data of a load, which must be written too; loads are 16 FFMAs apart.
+The order along k is unchanged, so the result is bit-identical.
 
 The pass checks its own work: it executes the old and the new instructions symbolically, and gives
 up unless all values are equal. `gemmlab show operand-reuse --sass --lint` counts what is left.

@@ -1,9 +1,9 @@
-"""Tensor cores add over 64 of k at a time; float32 additions, which round, add up these sums.
+"""Tensor cores add over 64 values of k at a time; float32 additions, which round, add these sums.
 
 Change from `warp-specialized`: there a tensor core's sum runs through all of k and is truncated at
-each step. A step loses up to 2 u, always towards zero, so the error grows with k. Here each tile
-starts a new sum, a *chain*, at zero. An ordinary addition adds the finished chain to the result; it
-rounds up as often as down.
+each step. A step loses up to 2 u (u = 2^-24), always towards zero, so the error grows with k. Here
+each tile starts a new sum, a *chain*, at zero. An ordinary addition adds the finished chain to the
+result; it rounds up as often as down.
 
 Within a chain the small products come first: lo·hi and hi·lo for all 64 of k, then hi·hi. If they
 were added to the large ones, their last bits would be lost. Results are accurate to float32 again:

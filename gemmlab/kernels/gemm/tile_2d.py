@@ -11,8 +11,8 @@ stages four consecutive elements by scalar loads, so a warp requests the same 16
 `tile-2d-8x8-strided`, neighbouring threads load neighbouring elements: 4 sectors per request.
 
 Limiter: scalar accesses, and bank conflicts: neighbouring threads read B 8 elements apart, and the
-two rows of A that a warp reads share their banks. 64 sums take 128 registers, so a multiprocessor
-holds two blocks. `float4` combines four accesses into one.
+two rows of A that a warp reads share their banks. With 64 sums, a thread takes 128 registers, so a
+multiprocessor holds two blocks. `float4` combines four accesses into one.
 """
 
 from collections.abc import Mapping

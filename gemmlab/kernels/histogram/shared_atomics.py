@@ -7,10 +7,10 @@ global memory: 1/32 of those of `global-atomics`.
 Clearing the counters and adding them up takes the same time whatever the data. The more bytes a
 block counts, the less that matters, and the fewer blocks there are to keep the device busy.
 
-Contention is harmless here: shared memory adds all lanes of a warp that hit the same counter at
-once. Lanes that hit different counters in one bank are serialized, as in any shared access. Uniform
-bytes cost about three wavefronts per request; text and a single value cost one. Limiter: loading
-one byte at a time. Wider loads would come next.
+Contention is harmless here: shared memory performs all additions of a warp to one counter in one
+wavefront. Lanes that hit different counters in one bank are serialized, as in any shared access.
+Uniform bytes cost about three wavefronts per request; text and a single value cost one. Limiter:
+loading one byte at a time. Wider loads would come next.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,8 @@ Counting is unchanged: one atomic addition in shared memory per byte. A warp's r
 wavefronts as different counters lie in its busiest bank: more than three for uniform bytes, one if
 all bytes are equal. So the time depends on the data again, now that loads no longer hide it.
 
-Bytes before a 16-byte boundary is reached, or past the last one, are counted one by one.
+The last n mod 16 bytes are counted one by one, as are all bytes of data that do not start at a
+16-byte boundary.
 Limiter: bank conflicts among the lanes of a warp. `lane-counters` has none.
 """
 

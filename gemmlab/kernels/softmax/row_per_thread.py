@@ -1,7 +1,7 @@
 """Each thread has a row and walks along it three times: for the maximum, the sum and the results.
 
-The maximum keeps exp below 1, so that no sum overflows. A thread waits for each load, and the 32
-rows of a warp are n words apart: 32 sectors per request, 4 of 32 bytes used.
+Subtracting the maximum keeps every exp at most 1, so no sum overflows. A thread waits for each
+load, and the 32 rows of a warp are n words apart: 32 sectors per request, 4 of 32 bytes used.
 
 Traffic: 3·m·n loads and m·n stores of elements. Limiter: uncoalesced accesses.
 """

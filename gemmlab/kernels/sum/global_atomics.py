@@ -6,7 +6,7 @@ however many threads issue them. The time is the number of additions times the t
 parallelism does not help: this is contention.
 
 It is also the least accurate order: one chain of n roundings in the order of arrival, so the last
-bits differ from run to run. A chain of more than 2²⁴ terms of one sign stops growing.
+bits differ from run to run. A chain of more than 2²⁴ equal terms stops growing.
 
 Atomics: one request per warp, n additions. `shared-serial` makes one addition per block.
 """

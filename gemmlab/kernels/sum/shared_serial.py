@@ -4,7 +4,7 @@ Change from `global-atomics`: the block writes its 1024 values to shared memory,
 thread adds them up. Global atomic additions, and contention with them, drop by the size of the
 block, to n/1024.
 
-The price: 1023 threads wait for one, and so do 31 lanes of its warp. It reads shared memory one
+The price: 1023 threads wait for one, 31 of them in its own warp. It reads shared memory one
 word per wavefront, for 1024 dependent additions in sequence.
 
 Limiter: that chain; its time grows with the number of threads in the block. The three trees compute

@@ -4,12 +4,13 @@ Change from `warp-shuffle`: a fixed number of blocks walks through x in a grid-s
 thread keeps four sums. One LDG.128 replaces four loads: a quarter of the requests, the same
 sectors. The tree, the barrier and the atomic addition cost once per block, not once per 4 KB.
 
-A 128-bit load needs a 16-byte boundary. If x has none, and for the last n mod 4 elements, a second
-loop adds single elements. The four sums are independent, so their additions overlap. Limiter:
-memory bandwidth, 4·n bytes: the end of this ladder.
+A 128-bit load needs a 16-byte boundary. If x does not start at one, and for the last n mod 4
+elements, a second loop adds single elements. The four sums are independent, so their additions
+overlap. Limiter: memory bandwidth, 4·n bytes: the end of this ladder.
 
-`deterministic` is the same kernel with one block: one addition to zero in a fixed order, so the
-same bits on every run and device. With more blocks, the scheduler determines the order.
+`deterministic` is the same kernel with one block. It adds a sum of fixed order to 0 once, so the
+bits are the same in every run and on every device. With more blocks, the scheduler determines the
+order.
 """
 
 from collections.abc import Mapping

@@ -6,9 +6,9 @@ copies a row of a tile, 256 bytes, to shared memory. An mbarrier counts the byte
 phase ends when all have arrived. The way out is the same: a bulk copy per row of B, from one of two
 tiles in shared memory. No thread holds an address of A or B, and no register waits for memory.
 
-A tile's buffer is filled again when all threads have read it, and written again when the engine has
-read it. Four words of padding per row spread columns over the banks: lanes in two rows and four
-columns of 4×4 tiles read in one wavefront per eight lanes, and store in two.
+An input buffer is refilled once all threads have read it; an output buffer is rewritten once the
+copy engine has read it. Four words of padding per row spread columns over the banks: lanes in two
+rows and four columns of 4×4 tiles read in one wavefront per eight lanes, and store in two.
 
 Bulk copies need 16-byte boundaries and sizes: other matrices take the path of `register-tiles`.
 Limiter on an H200: the copies of rows themselves. `register-tiles` reaches 94 % of a copy at 8192²,

@@ -1,13 +1,13 @@
 """A tile passes through shared memory, so global reads and writes both run along rows.
 
 Change from `naive`: a block copies a 64×64 tile of A to shared memory row by row, waits, and writes
-it row by row to B, which reads it column by column. Global loads and stores take 4 sectors per
+rows of B, for which it reads columns of the tile. Global loads and stores take 4 sectors per
 request each. The strided side is now in shared memory, where strides are cheap.
 
 Cheap, but not free: shared memory has 32 banks of 4 bytes, and neighbouring elements of a column
 are `stride` words apart. With stride 64 (`shared`) the 32 reads of a warp fall into one bank and
 take 32 wavefronts. With stride 65 (`shared-padded`, one unused word per row) they fall into 32
-banks and take one: stride s puts gcd(s, 32) lanes on a bank. The two rungs differ only in it.
+banks and take one: stride s puts gcd(s, 32) lanes on a bank. The two rungs differ only in s.
 
 Each thread moves 16 elements in sequence and waits for every load. Limiter: that latency. `ilp` has
 four loads in flight.

@@ -92,7 +92,7 @@ def fetch(
 
 @cute.jit
 def fetch_tiles(factors: tuple, place: tuple, k_tile: Int32, config: cutlass.Constexpr) -> None:
-    """Start the copies of one tile of A and of B, as one group, which is empty behind the last."""
+    """Start the copies of a tile of A and of B as one group; past the last tile it is empty."""
     item, tile_m, tile_n, depth = place
     if (k_tile + 1) * LINE <= depth:
         fetch(factors[0], (item, tile_m), k_tile, 8, config)

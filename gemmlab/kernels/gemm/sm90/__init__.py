@@ -3,7 +3,8 @@
 | file            | what it has                                                               |
 |-----------------|---------------------------------------------------------------------------|
 | `config.py`     | schemes (`fp16x3`, `bf16x6`) and configurations; needs no CuTe DSL        |
-| `pack.py`       | float32 operands to 16-bit parts; `pack_deep.py` if they are very deep    |
+| `pack.py`       | float32 operands to 16-bit parts; `pack_k_major.py` if k is contiguous,   |
+|                 | `pack_deep.py` if they are very deep                                      |
 | `mainloop.py`   | the product: producer and consumers of a ring of stages                   |
 | `scheduling.py` | the order of stages, of tiles, and of consumer warpgroups                 |
 | `tiles.py`      | tiles in shared memory, TMA copies                                        |
@@ -11,6 +12,7 @@
 | `epilogue.py`   | undoes the scaling; alpha, beta; stores C                                 |
 | `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
 | `repair.py`     | rows and columns with infinities and NaNs, in float32                     |
+| `finish.py`     | the last launch: `repair`, or all of C again in TF32                      |
 | `direct.py`     | a product without packing: operands are split into TF32 parts on the fly  |
 |                 | (`ahead.py`, `splitting.py`, `items.py`, `storing.py`, `rescue.py`,       |
 |                 | `tf32.py`, `direct_config.py`)                                            |

@@ -21,8 +21,8 @@ STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of `pack_deep`
 REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
 VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
-# The shortfall of a vector is the mean number of powers of two by which its elements lie below the
-# largest one, by their exponents. 0 and subnormal numbers have the exponent -127. A vector has
+# The shortfall of a vector is the exponent of its largest element less the mean exponent of all its
+# elements, where 0 and subnormal numbers have the exponent -127. A vector has
 # NO_SHORTFALL instead if its largest element is below 2^LEAST_PEAK, or if it is so deep that the
 # sum of its exponents, which are added as bytes, does not fit in 32 bits.
 NO_SHORTFALL, LEAST_PEAK, DEEPEST = 1000.0, -64, 2**23
@@ -31,11 +31,11 @@ NO_SHORTFALL, LEAST_PEAK, DEEPEST = 1000.0, -64, 2**23
 # at risk, more than any matrix has elements.
 WIDE_LEAST, WIDE_EVERY, WIDE_SHORTFALL = 8, 256, 20
 WIDE_COUNT = 2**40
-# They replace the number of elements at risk of vectors in which none are counted.
+# Values in place of a vector's number of elements at risk, where none are counted.
 NOT_FINITE_RISK, EMPTY_RISK = -1, -2
 # A scale is near 1 if the magnitude of its exponent is at most NEAR; the product of two such powers
-# of two is a normal number. A vector with another scale raises the most elements at risk of any
-# vector to FAR, whose lower 32 bits are the largest such number that there can be.
+# of two is a normal number. A vector with any other scale raises the largest number of elements at
+# risk of any vector to FAR, whose lower 32 bits are the largest possible such number.
 NEAR, FAR = 63, 2**40 + 2**31 - 1
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
 

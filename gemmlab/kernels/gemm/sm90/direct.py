@@ -38,9 +38,10 @@ of k at once, where wgmma expects them in four threads; B's parts follow that or
 k may be divided among the blocks of a cluster, which add up their sums in order, and in slices,
 which `add_slices` adds up. So every run has the same bits.
 
-**Right for every input.** If an element is below 2^-101 but not 0, its parts lose bits. If a sum is
-infinite or NaN, so is an element, or rounding to TF32 has overflowed, or the sum has. Such a tile
-is not stored: after all others, the block computes it again in float32.
+**Right for every input.** If an element is below 2^-101 but not 0, its parts lose bits. A sum
+is infinite or NaN only if an element is, or if rounding to TF32 or the sum itself has overflowed. A
+tile with such an element or sum is not stored: after all others, the block computes it again in
+float32.
 
 Limiter: shared memory and the tensor cores, at half the rate of bfloat16.
 """
@@ -166,9 +167,10 @@ def consume(
     result: Result,
     config: cutlass.Constexpr,
 ) -> Int32:
-    """Compute all items of the block; return their number, and the last one's place.
+    """Compute all items of the block; return their number.
 
-    All but the last are stored, except what is condemned. `sums` are those of the last one.
+    All but the last are stored, except what is condemned. `sums` and `place` are those of the last
+    one.
     """
     items, ring, group = work.items, work.ring, work.warp // WARPS
     own = mma.get_slice(group * WARPGROUP)

@@ -54,17 +54,17 @@ class DirectConfig:
 
     @property
     def consumers(self) -> int:
-        """Their threads."""
+        """Threads of the warpgroups that multiply."""
         return WARPGROUP * self.groups
 
     @property
     def threads(self) -> int:
-        """Also of the warpgroup that splits B."""
+        """Threads of a block, including the warpgroup that splits B."""
         return self.consumers + WARPGROUP
 
     @property
     def warps(self) -> int:
-        """That multiply."""
+        """Warps that multiply."""
         return self.consumers // 32
 
     @property

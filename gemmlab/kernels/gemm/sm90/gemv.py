@@ -16,9 +16,10 @@ The warps of a block, and the blocks of a cluster, divide k where there are few 
 their sums in order, so every run has the same bits. Lines that are not aligned to 16 bytes are read
 in single elements; then adjacent lanes read adjacent elements, so a lane's four lie apart.
 
-A thread adds up the products of the loads in flight, then such sums, where a block has few of them
-at once in groups of `GROUP`. Each term thus passes through few additions: if k = 16384 terms passed
-through up to 2048, as in one chain per thread, rounding could cost 2048 u; float32 may cost 2√k u.
+A thread adds up the products of the loads in flight, then these sums; where few chains of additions
+divide k in a block, it first adds them in groups of `GROUP`. So each term passes through few
+additions. In one chain per thread, a term of k = 16384 could pass through 2048 additions and lose
+2048 u (u = 2^-24); the accuracy contract allows 2√k u, here 256 u.
 
 Traffic: 4·k·n bytes. Limiter: memory.
 """

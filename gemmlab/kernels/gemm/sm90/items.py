@@ -39,7 +39,7 @@ class Operand(NamedTuple):
 
 
 class Result(NamedTuple):
-    """C = factors[0] · A·B + factors[1] · D. Pairs are of C and D."""
+    """C = factors[0] · A·B + factors[1] · D. `starts`, `strides` and `steps` are of C and of D."""
 
     starts: tuple
     shape: tuple

@@ -1,9 +1,9 @@
 """Pack a K-major matrix: a warp or a block per vector; see `pack`.
 
-Most vectors start at an address that 128-bit loads cannot use, unless the matrix's pitch is a
-multiple of four. In that case, lanes load and split groups of four from the last aligned address
-before the vector on, and shift the 16-bit parts to the left; these take half as many registers as
-the loaded numbers.
+Unless the matrix's pitch is a multiple of four, most vectors start at an address that 128-bit loads
+cannot use. Lanes then load and split groups of four, starting at the last aligned address before
+the vector, and shift the 16-bit parts to the left; the parts take half as many registers as the
+loaded numbers.
 """
 
 import cutlass

@@ -1,4 +1,4 @@
-"""Repair C: add the float32 products that `mainloop` leaves out. Their elements hold only beta·C.
+"""Repair C: elements whose product `mainloop` left out hold only beta·D; add it in float32.
 
 **Non-finite rows.** A row of A or column of B with an infinity or a NaN is marked by `pack`, and
 its parts are zero. Blocks take turns at the tiles of C. For each tile that a marked row or column

@@ -36,12 +36,12 @@ def finish_four(
 
 
 def four_of(sums: cute.Tensor, r: int, i: int, quarter: int) -> list:
-    """Four adjacent sums in row `r`, 0 or 1, of the thread's. quarter: a quarter of its pairs."""
+    """Four adjacent sums in the thread's row `r` (0 or 1). quarter: a quarter of its pairs."""
     return [sums[place_of(r, i, q, quarter)] for q in range(4)]
 
 
 def place_of(r: int, i: int, q: int, quarter: int) -> tuple:
-    """Where its sum of column 16·i + q is, from its first column on."""
+    """The index of the thread's sum in column 16·i + q, counted from the thread's first column."""
     return (i % 2, r, i // 2 + q * quarter), 0, 0
 
 

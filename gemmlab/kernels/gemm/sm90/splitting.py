@@ -106,13 +106,13 @@ def share_of_a(ld: Int64, warp: Int32, lane: Int32, config: cutlass.Constexpr) -
 
 @cute.jit
 def share_of_b(ld: Int64, job: Int32, lane: Int32, config: cutlass.Constexpr) -> Share:
-    """Of a job, if there is one of that number."""
+    """The share of job number `job`; inactive if there is no such job."""
     active = job < config.jobs
     line, element = divmod_lane(lane, 1, config)
     start, target_step = job * 512, 128
     if cutlass.const_expr(config.b_major == "k"):
-        # Eight lanes in a row copy a vector's chunk. Four number q of 16 of k goes to where the
-        # lane that has these 16 reads it: see `load_b`.
+        # Eight adjacent lanes copy a vector's chunk. Of each 16 values of k, group q of four goes
+        # where the lane that splits these 16 reads it: see `load_b`.
         q, half, other = lane % 4, lane // 4 % 2, lane // 8
         along, depth = other % 2 * 16 + other // 2 * 4, lane % 8 * 4
         lines, vectors, advance = 1, 24, Int64(4 * CHUNK)
@@ -137,7 +137,7 @@ def is_k_major(which: int, config: Any) -> bool:
 
 
 def lanes_per_line(which: int, config: Any) -> int:
-    """Neighbors that a warp copies at once, if they are not aligned: half of the line."""
+    """The number of lanes that copy adjacent elements of an unaligned line: half of its length."""
     return 16 if which or config.a_major == "k" else ROWS // 2
 
 
@@ -191,9 +191,10 @@ def divisible(value: Float32) -> Float32:
 
 @cute.jit
 def spots_of_a(major: cutlass.Constexpr, warp: Int32, lane: Int32) -> tuple:
-    """Where a thread's elements of the staged tile of A begin: in either 16 of k, or 8 of rows.
+    """Where a thread's elements begin in the staged tile of A: per half of k (16), or of rows (8).
 
-    Of two rows, it has four of each 16 of k: k and k + 4 of one step of wgmma, then of the next.
+    It has two rows and four of every 16 values of k: k and k + 4 of one wgmma step, then of the
+    next.
     """
     row, t, first = lane // 4, lane % 4, warp * (ROWS * CHUNK)
     if cutlass.const_expr(major == "k"):
