@@ -10,10 +10,9 @@ arrives at `empty` after its last read. So warps drift apart: one computes while
 
 The copying warps take issue slots from the others. So their addresses have constant distances,
 their stores along k fall into different banks, and rows that are not aligned to 16 bytes are copied
-word by word, each by one asynchronous instruction. The stages take 147 KiB of shared memory, which
-leaves part of the multiprocessor's 256 KiB to the L1 cache.
-The sums are multiplied by 1 before they are stored: a 128-bit store takes four consecutive
-registers, and without that product ptxas would keep the sums in such groups throughout the loop.
+word by word, each by one asynchronous instruction. The stages take 147 of the 256 KiB that they
+share with L1. The sums are multiplied by 1 before they are stored: a 128-bit store takes four
+consecutive registers, and without that product ptxas would keep the sums in such groups throughout.
 """
 
 from collections.abc import Mapping
