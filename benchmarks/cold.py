@@ -1,11 +1,11 @@
-"""Launches that find nothing of theirs in the caches: what they pay for the lines of others in L2,
-for their own code, and for reading at random places. Ten seconds of GPU time.
+"""Launches whose data and code are not cached: the cost of evicting other kernels' lines from L2,
+of fetching code, and of reading at random places. Ten seconds of GPU time.
 
     python -m benchmarks cold benchmarks/h100/cold.json
 
 `launches`: seconds by megabytes that a kernel moves, after another has filled L2 with lines that it
 wrote, or only read. Lines that were written must go to device memory before others take their
-place. `code`: cycles that straight code takes the first time and the second, by its instructions.
+place. `code`: cycles that straight code takes in each of three turns, by its instructions.
 `scattered`: seconds of reading so many bytes each at random places of device memory.
 """
 

@@ -128,9 +128,10 @@ class Gpu:
         return float(begin.elapsed_time(end)) / 1e3
 
     def laps(self, work: Work, count: int) -> list[float]:
-        """Seconds of each of so many works in a row, while the host runs ahead. One more is first.
+        """Seconds of each of `count` consecutive runs of `work`, while the host runs ahead.
 
-        After a pause, the first one would also contain the time in which the host gets ahead.
+        One untimed run comes first: after a pause, it also contains the time in which the host gets
+        ahead.
         """
         work()
         marks = [self.torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]

@@ -15,6 +15,7 @@
     ├── SandboxError (RuntimeError)          processes cannot be confined on this machine
     ├── TierError (NotImplementedError)      the requested precision or emulator tier cannot run
     ├── StateError (RuntimeError)            an object used before planning or after being freed
+    ├── PredictionError (NotImplementedError) a kernel that the model of a GPU does not follow
     ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
     ├── CompileError (RuntimeError)          a compiler rejected the source; `log` has its output
     │   └── PtxSyntaxError                   PTX text that does not parse; `line` is the line

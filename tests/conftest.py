@@ -34,9 +34,9 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-# What is made until the tests begin, frameworks and the tests themselves, stays to the end. Without
-# walking over it, the tests are collected in three quarters of the time, and those that make many
-# objects, such as those of compilers, take a tenth less.
+# Objects made before the tests begin, of frameworks and of the tests themselves, live to the end.
+# If the garbage collector skips them, pytest collects the tests in three quarters of the time, and
+# tests that make many objects, such as those of compilers, take a tenth less.
 gc.disable()
 
 

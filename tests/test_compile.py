@@ -402,7 +402,7 @@ def test_arguments_that_do_not_fit_the_source(cuda_file: Path, tmp_path: Path) -
 
 
 def test_ptx_may_end_without_a_new_line() -> None:
-    """Which crashed nvJitLink 13 where the length was divisible by eight, as here."""
+    """Such text crashed nvJitLink 13 where the length was divisible by eight, as here."""
     text = (
         "\n\n\n\n\n\n\n\n\n.version 8.3\n.target sm_90a\n.address_size 64\n"
         ".visible .entry k(.param .u64 k_param_0)\n{\n.reg .b32 %r<20>; .reg .b64 %rd<10>; "

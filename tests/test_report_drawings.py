@@ -32,7 +32,7 @@ def test_a_reduction_has_its_tree(capsys, rung):
     threads = [[thread for thread, _, _ in steps[i]] for i in (0, 1, 8)]
     assert threads == ADDS[rung]
     added = set(range(1024))
-    for step in steps:  # every word is added once, and then read no more
+    for step in steps:  # each word but word 0 is added once, and not read afterwards
         for _, source, target in step:
             assert source in added and target in added
             added.remove(source)

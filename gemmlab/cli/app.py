@@ -1,8 +1,9 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 success; 1 a verdict failed, a rung could not run or became slower; 2 an invalid
-option or value; 3 no device or a missing package; 4 an error in the emulated kernel; 130
-interrupted. supervisor.py handles interrupts.
+Exit codes: 0 success; 1 a verdict failed, a rung could not run or became slower, or gemmlab has a
+bug; 2 an invalid option or value, source that does not compile, or what gemmlab cannot do; 3 no
+device, a missing package, no sandbox, or a lost process; 4 an error in the emulated kernel; 130
+interrupted. `errors.py` has the code of each error; supervisor.py handles interrupts.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def judge_folder(folder: Path, words: Directive, options: Options, wanted: Outco
 
     def progress(grade: Grade) -> None:
         done.append(grade)
-        # Whoever interrupts this run keeps also what an earlier one found.
+        # If this run is interrupted, the files still hold what an earlier one found.
         earlier = [known[name] for name in known.keys() & names - {one.file for one in done}]
         write([*done, *earlier])
         text = f"{len(done)}: {grade.file}: {grade.verdict}, {grade.took_s:.1f} s"

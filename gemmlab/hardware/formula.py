@@ -1,8 +1,9 @@
-"""Integers that remember their formula, in symbols and with the numbers inserted.
+"""Integers that carry their formula, in symbols and with the numbers inserted.
 
->>> bm, m, k = Quantity.named("BM", 128), Quantity.named("M", 300), Quantity.named("K", 64) >>>
-loads = k * (m + ceil_div(m, bm)) >>> loads.symbols, loads.numbers, loads.value ('K·(M + ⌈M/BM⌉)',
-'64·(300 + ⌈300/128⌉)', 19392)
+>>> bm, m, k = Quantity.named("BM", 128), Quantity.named("M", 300), Quantity.named("K", 64)
+>>> loads = k * (m + ceil_div(m, bm))
+>>> loads.symbols, loads.numbers, loads.value
+('K·(M + ⌈M/BM⌉)', '64·(300 + ⌈300/128⌉)', 19392)
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ def bound(
     """Return the bound of a launch with these counts; None without counts.
 
     flops: in float32; 0 if they are unknown or those of tensor cores. least_bytes: each input read
-    once, each output written once. larger: the work of the launch in question over the counted one,
-    of which `flops`, `least_bytes` and `blocks` already are.
+    once, each output written once. larger: the work of the launch in question over that of the
+    counted one. `counters` are of the counted launch; `flops`, `least_bytes` and `blocks` are of
+    the one in question.
     """
     found = limits_s(counters, flops, least_bytes, blocks, gpu, larger)
     if not found:

@@ -1,5 +1,5 @@
-"""A second process that takes a climb's steps on the emulator from the last one, while this process
-takes them from the first.
+"""A second process that takes the steps of an emulated climb from the last one backward, while this
+process takes them from the first one forward.
 
 A step compiles a rung, emulates it and judges the result, on one processor. Each process claims a
 step before it takes it; they meet somewhere in the middle. No result depends on the second process:
@@ -27,7 +27,8 @@ from gemmlab.lab.second import Second, asked, has_processor
 from gemmlab.problems.problem import Case, Problem
 from gemmlab.timing import Model
 
-# Fewer rungs than that are compiled and emulated before a second Python has imported what it needs.
+# Rungs left to compile. With fewer, all are compiled and emulated before a second Python has
+# imported what it needs.
 WORTH_STARTING = 4
 
 Take = Callable[[Problem, Case, Rung, EmulatedDevice, Model | None], Record]

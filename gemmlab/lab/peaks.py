@@ -46,9 +46,9 @@ def products(rung: Rung) -> int | None:
 
 @cache
 def recorded_products(problem: str, name: str) -> int | None:
-    """Return the same by the name in a record, whose settings after the rung's name are ignored.
+    """Return `products` of the rung that a record names; settings after its name are ignored.
 
-    None also for what is no rung, and if kernels cannot be imported.
+    Also None if there is no such rung, or if kernels cannot be imported.
     """
     try:
         return products(ladder.find(name.partition(" ")[0], problem=problem))

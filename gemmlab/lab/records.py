@@ -95,7 +95,7 @@ def dumps(records: Iterable[Record]) -> str:
     infinities become null. Raises ValueError for records of several runs.
     """
     machine: Json = {}
-    versions: Json = {}  # a rung that was skipped has none of a compiler
+    versions: Json = {}  # a skipped rung has no compiler version
     held = [record.as_json() for record in records]
     for entry in held:
         own = {name: entry.pop(name) for name in ("device", "arch")}

@@ -1,8 +1,8 @@
 """Search the configurations that a rung names: by time on a GPU, by a bound on the emulator.
 
 Each candidate is compiled, run and judged like a rung of a climb. On a GPU its score is the
-measured time. On the emulator it is a predicted time, or a bound: the largest of the times that
-the launch takes at least, from the emulator's counts (`bounds.py`), without latencies.
+measured time. On the emulator it is a predicted time, or a lower bound: the largest of the
+launch's minimum times per unit, from the emulator's counts (`bounds.py`), without latencies.
 """
 
 from __future__ import annotations

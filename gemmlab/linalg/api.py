@@ -48,8 +48,8 @@ def matmul(
         alpha: factor of a·b, 1 by default.
         beta: factor of c, required with `c`.
         precision: "fp16x3", "bf16x6", "tf32x3", "fma" or "ieee". None selects the fastest with
-            float32 accuracy; if kernels are neither built nor can be compiled, that is "ieee", with
-            one RuntimeWarning.
+            float32 accuracy; if no kernels are built and none can be compiled, that is "ieee",
+            with one RuntimeWarning.
         stream: the CUDA stream for the work, a handle or an object with `__cuda_stream__`. None is
             the current stream of the library of `a`.
 

@@ -45,12 +45,12 @@ class Path:
         precision: str | None,
         gpu: Gpu,
     ) -> None:
-        """Add the path to others. Raises NotTraceable if the operands must be copied, or the
-        product can run only in `ieee`."""
+        """Add the path to others. Raises NotTraceable if the operands must be copied, an axis is
+        empty, or the product can run only in `ieee`."""
         self.in_place = False
         self._names = ("a", "b")  # of the left and the right factor, and whether they are K-major
         self._k_major = (True, False)
-        # `kinds.key_of` the products in each tier, and the tiles of each; nothing for `ieee`.
+        # For each tier: `kinds.key_of` its products, and the choices of tiles; empty for `ieee`.
         self._keys: list[tuple[Any, Sequence[Any]]] = []
         self.tiers: times.Names = ()
         self.decide: Callable[..., times.Decision]  # given m, n, k and the matrices of a stack

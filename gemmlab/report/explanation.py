@@ -358,7 +358,7 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
     for device in dict.fromkeys(r.device for r in e.measured):
         yield _measured(device, [r for r in e.measured if r.device == device])
     if e.measured and counted.launches > 1:
-        yield f"The reading of {e.rung} adds its launches, each with empty caches at its start."
+        yield f"The reading of {e.rung} sums over its launches; each starts with empty caches."
     if e.stalls:
         yield f"Resident warps, {e.stalls.about}: {listed(e.stalls.reasons)}."
 

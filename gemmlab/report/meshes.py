@@ -25,7 +25,7 @@ Measured = Mapping[str, Any]  # a record
 
 
 def speeds(records: Sequence[Measured]) -> str:
-    """The products whose operands are by rows on the GPUs: times, and shares of all GPUs' speed."""
+    """Products with row-sharded operands: times, and shares of the speed of all GPUs."""
     lines = []
     timed = {row["by"] for record in records for row in record["rows"]}
     contenders = {name: by for name, by in _CONTENDERS.items() if by in timed}

@@ -12,7 +12,7 @@ import numpy as np
 
 Row = dict[str, Any]  # of benchmarks/predicted/*.json
 
-NOTABLE = 0.05  # difference of measured times from which on the order of two kernels counts
+NOTABLE = 0.05  # the order of two kernels counts if their measured times differ by more
 _NEAR = 10  # points
 _WORDS = {  # Nsight Compute's metrics that are named otherwise in its tables
     "imc_miss": "immediate constant",

@@ -44,7 +44,7 @@ OPERATORS = (
     *("mm", "mm.out", "addmm", "addmm.out", "addmm_"),
     *("bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_"),
 )
-# Pairs of shapes with slower products that are remembered, and forms of a pair; savings kept.
+# At most this many are kept: pairs of shapes with slower products, forms per pair, and savings.
 _MOST = 4096
 
 

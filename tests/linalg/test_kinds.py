@@ -214,7 +214,7 @@ def test_traces_apply_where_one_of_them_does(traced: list[Any], others: list[Any
 
 
 def test_operands_of_another_kind_call_nothing() -> None:
-    """Conditions come first, in what order the plan asks, and lines that nothing needs are left."""
+    """Conditions come first, whatever the order in the plan, and unneeded lines are left out."""
 
     def plan(x: Any, place: Any) -> Any:
         (memory,) = place(x * x)

@@ -301,7 +301,8 @@ def test_few_products_are_kept_and_the_last_comes_first(
             gemmlab.matmul(a, b, alpha=alpha)
         (repeats,) = recent._recent.repeats.values()
         assert repeats[0]._alpha == alpha and len(repeats) <= 8
-    # Each when it came back; the first two also when they came first, the others by formulas then.
+    # Each product was planned when it recurred; the first two also on their first call, on which
+    # the others ran by formulas.
     assert len(bound) == 9 + 2
     for _ in range(2):
         gemmlab.matmul(a, b, alpha=2.0)

@@ -66,7 +66,7 @@ def test_formulas_predict_the_same_times() -> None:
 
 
 def test_no_route_is_faster_than_the_bound() -> None:
-    """Which spares most products the comparison of routes, and is close to the fastest of some."""
+    """With the bound, most products skip comparing routes; for some it is close to the fastest."""
     rng, arch, ratios = random.Random(2), ARCHITECTURES[9, 0], []
     for sms in (78, 114, 132):
         for k_major in ((True, True), (True, False)):
@@ -79,7 +79,7 @@ def test_no_route_is_faster_than_the_bound() -> None:
 
 
 def test_cublas_is_never_faster_than_the_bound() -> None:
-    """Which spares most products the comparison of its tiles, and is close to the time of some."""
+    """With the bound, most products skip comparing its tiles; for some it is close to the time."""
     rng, ratios = random.Random(3), []
     for sms in (78, 114, 132):
         for k_major in ((True, True), (True, False), (False, True), (False, False)):
@@ -169,7 +169,7 @@ def test_sgemm_is_faster_the_fewer_operands_are_k_major() -> None:
 def test_products_with_a_vector_are_not_computed_on_tensor_cores(
     k: int, k_major: tuple[bool, bool]
 ) -> None:
-    """Which would split each element of the matrix to use it once."""
+    """Tensor cores would need each element of the matrix split, only to use it once."""
     for length in (64, 300, 4096, 20000):
         for m, n in ((1, length), (length, 1)):
             for batch in (1, 64):

@@ -16,7 +16,7 @@ from gemmlab.lab.bench.roofs import Roofs
 
 @dataclass(frozen=True)
 class Circumstances:
-    """They are known when the first case of a run has been measured."""
+    """The circumstances of a run, known once its first case has been measured."""
 
     machine: dict[str, Any]
     datasheet: Roofs

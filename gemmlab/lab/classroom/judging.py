@@ -32,8 +32,9 @@ def judge_all(
 ) -> list[Grade]:
     """Return the grades of all submissions. `progress` gets each new one when it is there.
 
-    `known` are grades of an earlier run, by file: they stand if neither the submission nor the
-    options changed. A judge that fails costs only its submission.
+    `known` are grades of an earlier run, by file: they stand if neither the submission, the
+    options, the problem nor gemmlab's version changed, and the judge ran. A judge that fails costs
+    only its submission.
     """
     found, waiting = list[Grade](), {}
     for one in submissions:

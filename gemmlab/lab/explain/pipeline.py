@@ -2,7 +2,7 @@
 
 Time is counted in instructions. A warp's clock advances by one per instruction; at a barrier or an
 mbarrier it moves on to the clock of the last warp that arrived. So it shows who must wait for whom
-if instructions took one cycle each and warps never competed. It is no time of a GPU.
+if instructions took one cycle each and warps never competed. It is not GPU time.
 """
 
 from __future__ import annotations

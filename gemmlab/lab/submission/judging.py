@@ -42,9 +42,10 @@ class Options:
 
     `seed` None draws an unpredictable seed. `gpu` False omits the steps that need a GPU. `shapes`
     are additional test shapes, in the order of the problem's axes. `sandbox` "auto" confines the
-    processes as far as this machine can, "required" refuses to judge without a sandbox. `quota_s`
-    limits all steps together. `gpus` are names for CUDA_VISIBLE_DEVICES: a step takes one of them
-    when no other judge uses it; () is what the driver shows.
+    processes as far as this machine can, "required" refuses to judge without a sandbox, "off" does
+    not confine them. `quota_s` limits all steps together. `gpus` are names for
+    CUDA_VISIBLE_DEVICES: a step takes one of them when no other judge uses it; () is what the
+    driver shows.
     """
 
     arch: str | None = None

@@ -16,8 +16,8 @@ class DirectTile:
     """A tile of a kernel that takes float32 operands as they are, and seconds per chunk of k.
 
     at_once: blocks that share a multiprocessor. latency: from one chunk of a block to the next, if
-    nothing delays it. busy: how much longer each block on the multiprocessor makes that, itself
-    included; 0 if it is alone there. ends: before and after the chunks of a block. between: from
+    nothing delays it. busy: what each block on the multiprocessor, itself included, adds to that;
+    0 if `at_once` is 1. ends: before and after the chunks of a block. between: from
     one tile of a block to the next. unaligned_a, unaligned_b: the share by which a chunk takes
     longer if the lines of the kernel's A, or B, are not aligned to 16 bytes.
     """
@@ -116,8 +116,9 @@ class Architecture:
     direct_add: float  # seconds of the launch that adds up slices, and bytes of C per second
     direct_add_bytes: float
     direct_stream: float  # bytes per second of matrices, each element once
-    # Of float32 multiply-adds: a launch, to add another block of a cluster, the share by which they
-    # take longer for each K-major operand, and bytes per second.
+    # Products of float32 multiply-adds: seconds of a launch, and to add each further block of a
+    # cluster; the share by which they take longer per K-major operand; bytes per second read from
+    # and written to memory.
     fma_start: float
     fma_join: float
     fma_k_major: float
@@ -147,13 +148,13 @@ class Architecture:
     pack_k_major_rate: float
     pack_mn_major_rate: float
     store_rate: float
-    # Shares by which packing an operand, and writing C, take longer still if their lines are not
-    # aligned; by which packing takes longer if L2 does not keep the matrices.
+    # Further shares: by which packing an operand, or writing C, takes longer if its lines are not
+    # aligned, and by which packing takes longer if L2 does not keep the matrices.
     pack_unaligned: float
     store_unaligned: float
     pack_far: float
-    # Bytes of matrices that L2 keeps from one product to the next beside their parts, and how many
-    # more it takes until it keeps none; the same without parts.
+    # Bytes of matrices that L2 keeps between products in addition to their packed parts, and the
+    # excess over them at which it keeps none; then both for products without parts.
     pack_l2_bytes: float
     pack_l2_overflow: float
     l2_bytes: float

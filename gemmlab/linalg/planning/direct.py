@@ -121,7 +121,7 @@ def seconds_of(
 
     A chunk of k takes a block the time `latency`, and `busy` for each block of the multiprocessor,
     and longer if it is copied in single elements. A block's first tile takes `ends` longer than its
-    chunks, each other one `between`.
+    chunks, each other one `between`; if a cluster divides k, each takes `ends` longer.
     """
     seconds = []
     chunks, elements = ceil_div(k, CHUNK), m * n * batch
@@ -198,9 +198,9 @@ def _least_tiles(m: Any, n: Any, batch: Any, tile: DirectTile) -> Any:
 
 @cache
 def _fastest(arch: Architecture, limit: int) -> list[tuple[DirectTile, float, float, float, float]]:
-    """Of each tile: the least seconds of a multiprocessor per chunk, and besides per tile.
+    """For each tile: the least seconds of a multiprocessor per chunk, and in addition per tile.
 
-    Also the share by which the first take longer for each unaligned factor, and other seconds.
+    Also the least share by which chunks take longer per unaligned factor, and all other seconds.
     """
     found = []
     for tile in _tiles(arch, limit):

@@ -38,7 +38,7 @@ def finish(
     """Return the launch.
 
     repair: the launch that would only repair C; the limit of doubtful elements is the same.
-    least_risk: the number of elements at risk from which on C is computed again. added: D, if it is
+    least_risk: C is computed again if at least this many elements are at risk. added: D, if it is
     not C.
     """
     k_major, arch, args = (left.k_major, right.k_major), repair.arch, dict(repair.args)

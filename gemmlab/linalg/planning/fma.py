@@ -58,12 +58,14 @@ def seconds_of(
     arch: Architecture,
     sms: int,
 ) -> list[Any]:
-    """Predicted seconds of each of `routes`; for matrices of theirs alone, without `fma_start`.
+    """Predicted seconds of each of `routes`.
+
+    If neither factor is a vector, only of the routes for matrices, and without `fma_start`.
 
     A block keeps a multiprocessor busy for the time `busy` per `UNIT` values of k, and for
     `between`. Besides, it waits for the time `latency` per chunk of k, and for `ends`, together
-    with the other blocks on the multiprocessor. Where more than half of the blocks that fit run,
-    some multiprocessors get as many as fit: blocks of the next product take room early.
+    with the other blocks on the multiprocessor. If more than half of the blocks that fit are
+    running, some multiprocessors are full, because blocks of the next product occupy places early.
     """
     if is_vector(m, n):
         others = len(_routes(arch))

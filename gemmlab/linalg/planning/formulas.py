@@ -89,9 +89,9 @@ class Recorder:
         return holds
 
 
-_PLAIN, _MOST = 4, 32  # calls without a formula before each formula, and formulas of a function
-# Operations of integers with a constant that leave a number as it is, the last two if the constant
-# comes second.
+_PLAIN, _MOST = 4, 32  # calls without a formula before one is made, and most formulas per function
+# Integer operations with a constant that do not change the number; the last two only if the
+# constant is the right operand.
 _UNCHANGED = (("*", 1), ("+", 0), ("-", 0), ("//", 1))
 
 
@@ -259,7 +259,7 @@ def _needed(lines: Sequence[_Line]) -> tuple[list[_Line], set[str]]:
 
 
 def _sooner(lines: Sequence[_Line]) -> list[_Line]:
-    """The lines; up to each branch, those come first that decide whether the function applies.
+    """Move the lines that decide whether the function applies to the front, up to each branch.
 
     A function that does not apply then returns early.
     """

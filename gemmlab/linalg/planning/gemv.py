@@ -76,9 +76,9 @@ def seconds_of(
 
     A block takes the time `ends`, and `latency` whenever a thread has used all that it had in
     flight. Meanwhile the matrix is read, from L2 or from memory, as fast as the multiprocessor with
-    the most blocks can, or as memory delivers it. Two more sorts of routes are excluded: those
-    whose blocks fill multiprocessors alone, if they need several rounds, and those with which a
-    thread would read much while more warps could divide k.
+    the most blocks can, or as memory delivers it. Two more kinds of routes are excluded: those
+    with one block per multiprocessor that need several rounds, and those whose threads would make
+    more than `_MOST_LOADS` loads although more warps could divide k.
     """
     results, is_k_major = (m, k_major[0]) if m > 1 else (n, k_major[1])
     line, seconds = k if is_k_major else results, []

@@ -11,9 +11,10 @@
 By default (None) a product is as accurate as float32 arithmetic, and runs in what is predicted to
 be fastest: `fp16x3` if it is large, `tf32x3` if it is smaller or an axis is short, `fma` if it is
 small or shallow and cuBLAS has no kernel that fits it, or often if a factor is a vector, else
-`ieee`. In `fp16x3`, the GPU computes elements of C that float16 may have spoiled again, and uses
-`bf16x6` instead if there are likely to be many. If the kernels are neither built nor can be
-compiled, it runs in `ieee`. A tier requested by name is never replaced by another.
+`ieee`. In `fp16x3`, the GPU recomputes the elements of C that float16 may have spoiled. If there
+are likely to be many, it runs `tf32x3` instead, or `bf16x6` where the product is large or `tf32x3`
+cannot run. If no kernels are built and none can be compiled, the product runs in `ieee`. A tier
+requested by name is never replaced by another.
 """
 
 from __future__ import annotations

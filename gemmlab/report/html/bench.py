@@ -72,7 +72,7 @@ def _name(case: Case) -> str:
 
 
 def _ordered(records: Sequence[Record]) -> list[Record]:
-    """Sort: libraries first, then the ladder; what a run has of neither by its turn in the run."""
+    """Sort: libraries, then rungs in ladder order, then other kernels; ties by turn in the run."""
 
     def place(r: Record) -> tuple[bool, int, int, str]:
         turn = r.interleaved.index(r.kernel) if r.kernel in r.interleaved else len(r.interleaved)

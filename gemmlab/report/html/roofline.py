@@ -177,8 +177,8 @@ def _named(
 ) -> list[dict[str, Any]]:
     """Return points with the names to write on one side of them.
 
-    Points that nearly coincide share a place. No name covers another, a point of another, a
-    roof or its label; the tooltip has those without room, for which a name has "…".
+    Points that nearly coincide share a place. No name covers another name, another point,
+    a roof or a roof's label. Names without room are in the tooltip only; "…" stands for them.
     """
     groups: list[_Name] = []
     for row in sorted(rows, key=lambda row: -row["TFLOPS"]):
@@ -219,7 +219,7 @@ class _Name:
 
     @property
     def shortened(self) -> list[str]:
-        """Its names, and with fewer and fewer of them."""
+        """All names, then fewer and fewer of them, followed by "…"."""
         each = self.names.split(", ")
         fewer = [f"{', '.join(each[:count])}, …" for count in range(len(each) - 1, 0, -1)]
         return [self.names, *fewer]

@@ -98,8 +98,8 @@ def shuffles(found: ShuffleTree, line: Cell) -> Part:
             content.append(f'<path d="M{x:.4g} {y}V{y + _STEP}" class="{kind} kept"/>')
             if giver is None:
                 continue
-            words = f"step {number}: lane {lane} receives lane {giver}'s value; its own is then of "
-            words += f"{one.terms[lane]} lanes" if one.needed[lane] else "no use"
+            words = f"step {number}: lane {lane} receives lane {giver}'s value; the result "
+            words += f"combines {one.terms[lane]} lanes" if one.needed[lane] else "is unused"
             colour = shade(giver, LANES)[:-1].replace("fill", "stroke")
             content.append(
                 f'<path d="M{places[giver]:.4g} {y}L{x:.4g} {y + _STEP}" {colour}" '
