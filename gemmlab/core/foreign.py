@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# What makes a terminal do something else than show a character: control characters but for line
-# feeds and tabs, and those that change the direction of text; and halves of characters, which
-# cannot be encoded.
+# Characters that a terminal does not simply display: control characters other than line feeds and
+# tabs, line and paragraph separators, and those that change the direction of text; also lone
+# surrogates, which cannot be encoded.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -23,9 +23,9 @@ def share(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]
     """Return what `work` returns for each item, computed in two processes if there are two
     processors. They take the items in order; the first should be the longest.
 
-    The work must have no other effect than its result, must not use a GPU, and the result can be
-    pickled. A process with threads does all work itself, because a fork lacks them and would wait
-    for their locks.
+    The work must have no effect other than its result and must not use a GPU; its result must be
+    picklable. A process with threads does all work itself, because a fork lacks them and would wait
+    for their locks; so does a daemon process.
     """
     if min(len(items), _processors(), _PROCESSES) < 2 or not _can_fork():
         return [work(item) for item in items]
@@ -46,7 +46,7 @@ def share(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]
         die_with_parent(parent)
         gc.freeze()  # what the parent has made is the parent's to finalize
         done: dict[int, Result] = {}
-        with contextlib.suppress(Exception):  # the parent meets it again
+        with contextlib.suppress(Exception):  # the parent repeats the item and raises
             work_on(done)
         results.send(done)
 

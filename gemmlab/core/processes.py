@@ -88,7 +88,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def collect_seldom() -> None:
-    """Look for garbage in cycles seldom, in a process that ends when its command is done.
+    """Run the cyclic garbage collector rarely, in a process that exits after its command.
 
     Compilers and the emulator make many objects that stay to the end. Walking over them again and
     again took 7 % of a climb whose kernels were compiled before. Python also walks over them when

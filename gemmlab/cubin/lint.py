@@ -4,14 +4,15 @@ A multiprocessor with 128 FP32 lanes can issue one FFMA per cycle on each of its
 every other instruction takes such a cycle too. Each of the two banks of the register file, even and
 odd registers, delivers one register per cycle. An instruction collects its operands within two
 cycles, so two from one bank cost nothing if the neighbours leave that bank free; an FFMA that reads
-three takes a cycle and a half on average. Operands found in the reuse cache are not read.
+three takes at least a cycle and a half on average. Operands found in the reuse cache are not read.
 
 The reuse cache holds one register per operand slot (a, b, c) and bank. An operand flagged `.reuse`
 enters it. It leaves when another register of its bank is read in its slot, or when it is written.
 How ptxas sets the flags shows this size.
 
 A bank also takes one result per cycle. The data of a load from shared memory, four registers of an
-LDS.128, hold FFMAs up if these write to the same bank in every cycle, and hardly if they alternate.
+LDS.128, delay FFMAs that write to the same bank in every cycle, and hardly delay FFMAs that
+alternate between the banks.
 """
 
 from __future__ import annotations

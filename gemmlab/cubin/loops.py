@@ -41,7 +41,8 @@ def hot_loop(code: Code) -> list[Instruction]:
 
 
 def natural_loops(code: Code) -> Iterator[frozenset[int]]:
-    """Yield the natural loops: for each backward edge, the blocks that reach it from its target."""
+    """Yield the natural loops whose first block is their head: for each backward edge, the blocks
+    that reach it from its target."""
     entering: dict[int, set[int]] = {i: set() for i in range(len(code.blocks))}
     for i, block in enumerate(code.blocks):
         for edge in block.edges:

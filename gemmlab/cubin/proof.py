@@ -149,4 +149,4 @@ def _check_times(code: Sequence[Instruction]) -> None:
             ready |= dict.fromkeys(writes if is_ffma(one) else names, late)
         cycle += control.stall
     if loading or max(ready.values(), default=0) > cycle:
-        raise refused("it ends before its results are there")
+        raise refused("it ends before its results are ready")

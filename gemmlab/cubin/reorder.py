@@ -1,10 +1,10 @@
 """Reorder the FFMAs of an inner loop for the reuse cache, and prove that the result is the same.
 
 ptxas interleaves the products of several steps along k, so that some FFMAs find no factor in the
-reuse cache. `reorder` rewrites the basic block with the most FFMAs, in place: step after step, a
-row of sums from left to right, the next from right to left. Each FFMA finds one factor in the cache
-and reads two registers. The loads of the next step come between rows. Sums stay in their registers;
-factors get quads that are free in the block.
+reuse cache. `reorder` rewrites the basic block with the most FFMAs, in place: step after step,
+products of two rows and two columns follow each other. Their four factors stay in the cache, so an
+FFMA reads about 1.5 registers. The loads of the next step come 16 FFMAs apart. Sums stay in their
+registers; factors get quads that are free in the block.
 
 `proof.prove` shows that the new block computes what the old one did.
 """
@@ -165,7 +165,7 @@ def _emit(
 
     order = _walk(product.sums, rows, columns)
     keep = reuse(order)
-    # All that may be in flight on entry has arrived before the first load.
+    # The first load waits for everything that may be in flight on entry.
     new = [load(0, x, stall=1 + (x == half - 1), waits=_ALL * (x == 0)) for x in range(half)]
     waiting = list(kept)
     for k in range(steps):

@@ -102,7 +102,7 @@ class EmulatedDevice:
         cluster: Dim3 | None,
         trace: Trace,
     ) -> Run:
-        """Run a kernel as `launch` does, and fill a trace."""
+        """Run a kernel in the default order, and fill a trace. Findings raise nothing."""
         host = [on_host(arg) for arg in args]
         how = (self.tier, self.check)
         return _emulate(artifact, grid, block, host, dynamic_smem, cluster, *how, trace=trace)
@@ -154,18 +154,19 @@ def emulate(
         cluster: blocks per cluster in x, y, z; by default as compiled.
         trace: a `gemmlab.emulator.Trace` to fill, for more detail than totals.
         tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches. A
-            trace, a check, a cluster or another order requires "numpy".
+            trace, a check, a cluster, another order or `tensor="fast"` requires "numpy".
         tensor: "exact" rounds tensor core products like the hardware, bit for bit; "fast" sums
             them in float32.
         check: "all", a name in `gemmlab.emulator.CHECKS`, or several names. The result's
             `findings` then report the kernel's errors with lines of PTX and source. An error that
-            would raise an exception becomes the last finding instead.
+            would raise an exception becomes the last finding instead, except an unsupported
+            instruction.
         uninitialized: the arrays in `args` to treat as never written.
         outputs: the arrays that the kernel must overwrite completely. The check `outputs` reports
             elements it leaves unwritten, unless the kernel reads the array, or loaded data or
             integer arguments decide which elements it writes.
-        max_instructions: the instruction budget of a warp, 10 million by default. Only a larger
-            one permits that no block ends for seconds on the native tier.
+        max_instructions: the instruction budget of a warp, 10 million by default. Up to
+            that value, the native tier may also stop a launch if no block ends for seconds.
 
     Returns:
         The counters, under Nsight Compute's names, and the findings.

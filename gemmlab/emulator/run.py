@@ -127,7 +127,8 @@ def run(
         PtxSyntaxError: the text does not parse.
         InputError: an order, mode or check is unknown, or the kernel wrote to a read-only array.
         LaunchError: sizes or arguments do not fit the kernel.
-        EmulationError: an error in the kernel, if `check` is None.
+        EmulationError: an error in the kernel, if `check` is None; an instruction that is not
+            supported, always.
         TierError: the requested tier cannot run this launch.
     """
     warp_order = Order(order)

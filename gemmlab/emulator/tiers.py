@@ -113,7 +113,7 @@ def run(
 def check_ends(launch: Launch) -> None:
     """Run a launch on the native tier, if it covers it, only to find out whether it ends.
 
-    An endless loop takes the native tier a second, and the NumPy tier up to minutes. The launch
+    An endless loop takes the native tier seconds, and the NumPy tier up to minutes. The launch
     needs memory of its own. Raises BudgetError.
     """
     if missing() is not None or math.prod(launch.cluster) > 1 or not _covers(launch):

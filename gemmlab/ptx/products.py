@@ -12,8 +12,8 @@ _IN_TEXT = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?((?:wg|w|tcgen05\.)?mma\.[\w.:]
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _MULTIPLIES = {"mma", "mma_async"}  # of wmma and wgmma, that also load, store and wait
 _INTEGERS = {"s32", "s8", "u8", "s4", "u4", "b1"}
-# Types of inputs -> bits that one takes in a tensor core, by which their speed is told; others
-# take 16.
+# Input type -> bits per input in a tensor core, which determine the rate of products; all other
+# types have 16.
 _BITS = {"f64": 64, "tf32": 32}
 _BITS |= dict.fromkeys(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "f8f6f4"), 8)
 
@@ -34,7 +34,7 @@ def flops(opcode: Collection[str]) -> int:
 
 
 def least_bits(ptx: str) -> int | None:
-    """Return the width of the narrowest inputs of PTX's matrix products; None if there is none.
+    """Return the width of the narrowest floating-point inputs of matrix products; None without.
 
     Narrower inputs are multiplied faster.
     """

@@ -17,9 +17,9 @@ _SECTORS = LINE_BYTES // SECTOR_BYTES
 @dataclass
 class Lookups:
     """Per execution of a load by one warp, on average. fresh: sectors that the multiprocessor had
-    not accessed before. distance: of the other sectors that miss, how many the multiprocessor has
-    asked L2 for since it asked for them. own: share of executions that hit sectors which the warp
-    itself has asked for."""
+    not accessed before. distance: of the other sectors that miss, how many sectors
+    the multiprocessor has requested from L2 since it last accessed them. own: share of executions
+    that hit sectors which the warp itself has requested."""
 
     requests: int = 0
     lines: float = 0.0

@@ -1,4 +1,4 @@
-"""What decides the way of a warp through a program: some of its registers, and counted loops."""
+"""What determines the path of a warp through a program: some registers, and counted loops."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ MOST_LEFT = 1 << 20  # iterations that a loop is followed ahead
 class Counted:
     """A loop of basic blocks `head` to `last`, at whose end a counter is compared.
 
-    An iteration adds `step` to `counter`. Another follows if the new value compares to `bound`, a
-    register or a number, as `comparison` says, or if it does not and `is_negated`. state: the other
-    registers on which it depends what an iteration executes.
+    An iteration adds `step` to `counter`. Another iteration follows if `comparison` of the new
+    value and `bound`, a register or a number, is true or, with `is_negated`, false. state: the
+    other registers that determine what an iteration executes.
     """
 
     head: int
@@ -90,7 +90,7 @@ def needs_copies(program: Program, registers: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=4)
 def counted_loops(program: Program) -> tuple[Counted, ...]:
-    """Return the counted loops that contain no other, and no access to memory but bulk copies."""
+    """Return the innermost counted loops that access no memory, except by copies and parameters."""
     code, blocks = program.function.instructions, program.blocks
     live, decides, found = live_at_starts(code, blocks), deciding(program), list[Counted]()
     for last, block in enumerate(blocks):

@@ -17,8 +17,8 @@ _RINGS = 3  # times as many if roles of warps wait for each other in turn, until
 
 @dataclass(frozen=True)
 class Pace:
-    """cycles: per iteration of a warp, while all run. done: iterations of a warp by the time
-    `since`, on average."""
+    """cycles: mean cycles per iteration of a warp, while all warps run. done: mean number of
+    iterations that a warp has completed at time `since`."""
 
     cycles: float
     since: float

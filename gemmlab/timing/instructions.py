@@ -12,7 +12,7 @@ from gemmlab.cubin.control import decode
 from gemmlab.cubin.lint import reads
 from gemmlab.emulator.arithmetic.lanes import WARP
 
-# Units. The first four have one instance per partition of the multiprocessor.
+# Units of a partition of the multiprocessor.
 FMA, FMA_HEAVY, ALU, FP16, FP64, UNIFORM, XU, TENSOR = range(8)
 PIPES = ("fma", "fma heavy", "alu", "fp16", "fp64", "uniform", "xu", "tensor")
 
@@ -77,8 +77,8 @@ _KINDS = {
 _KIND = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 BULK = frozenset({BULK_LOAD, BULK_STORE})
 UNKNOWN = frozenset({"UTMAPF", "UBLKPF", "TEX", "TLD", "TLD4", "SULD", "SUST", "SURED"})
-# Memory instructions: of shared memory and between lanes, and of other memory.
 MATRICES = frozenset({"LDSM", "STSM"})  # eight rows of 16 bytes take a wavefront
+# Memory instructions: of shared memory and between lanes, and of other memory.
 ON_CHIP = frozenset({SHARED_LOAD, SHARED_STORE, SHARED_ATOMIC, SHUFFLE})
 FAR = frozenset({GLOBAL_LOAD, GLOBAL_STORE, COPY, ATOMIC})
 QUEUED = ON_CHIP | FAR

@@ -12,10 +12,10 @@ Waiter = TypeVar("Waiter")
 class Mbarrier(Generic[Waiter]):
     """A phase is complete once `count` lanes have arrived and `nbytes` bytes have been copied.
 
-    arrived, landed: of the present phase. latest: when the last of them is there. completed: when
-    each phase was complete. waiting: warps, and the phase that each waits for.
+    arrived, landed: lanes and bytes of the current phase. latest: the time of the last of them.
+    completed: the end time of each phase. waiting: warps, and the phase that each waits for.
 
-    A phase's end is known as soon as its last part has been issued, before it happens.
+    A phase's end time is known, possibly in advance, once its last arrival or copy has issued.
     """
 
     count: int
@@ -27,12 +27,12 @@ class Mbarrier(Generic[Waiter]):
     waiting: list[tuple[int, Waiter]] = field(default_factory=list)
 
     def phase(self, parity: int) -> int:
-        """The number of the phase that a wait for a parity is for; -1 is over from the start."""
+        """The phase that a wait for a parity awaits, by number; -1 is complete from the start."""
         present = len(self.completed)
         return present if present & 1 == parity else present - 1
 
     def add(self, lanes: int, nbytes: int, when: float) -> list[Waiter]:
-        """Let lanes arrive, or bytes. Returns the warps that have waited for this."""
+        """Count arrivals of lanes or bytes. Returns the warps whose wait is over."""
         self.arrived += lanes
         self.landed += nbytes
         self.latest = max(self.latest, when)

@@ -22,7 +22,7 @@ class Traffic:
     block has just requested. serial: nanoseconds of the whole L2, of an atomic operation. words: of
     4 bytes, returned to each lane by a shared load. own: the share of executions that hit in L1
     what the warp itself has requested, which may not be there yet. active: the share of executions
-    in which a lane accesses memory; the other numbers are means over all executions.
+    in which a lane accesses memory; the other numbers but `late` are means over all executions.
     """
 
     wavefronts: float = 1.0
@@ -101,7 +101,7 @@ class Memory:
             now, max(self.gpu.least_global_cycles * traffic.active, traffic.sectors)
         )
         cycles = self.atomic_cycles * traffic.serial
-        # Those of few addresses wait at their slices of L2, where loads of others pass them.
+        # Atomics on few addresses queue at their L2 slices; loads of other addresses overtake them.
         self.atomics = max(self.atomics, start) + cycles
         self.busy[1] += cycles
         return start, self.atomics + self.gpu.l2_latency
@@ -130,7 +130,7 @@ class Memory:
         return done
 
     def _turns(self) -> float:
-        """How long a request to device memory waits for others that happen to need the same place.
-        That of a queue with random arrivals and equal service, by its load so far."""
+        """Return the mean wait of a request to device memory for others to the same place: that of
+        a queue with random arrivals and constant service time (M/D/1), at the load so far."""
         load = min(_MOST_LOADED, self.busy[2] / max(1.0, self.dram))
         return self.gpu.dram_turn * load / (2 * (1 - load))

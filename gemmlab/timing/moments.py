@@ -48,8 +48,11 @@ class _Followed(Multiprocessor):
 
 
 def follow(facts: Facts, gpu: Parameters, cycles: float) -> list[Moment]:
-    """Follow the first warp for some cycles in the third iteration of its loops: those that begin
-    after a wait for a scoreboard and have the most instructions times reasons to wait."""
+    """Follow the first warp for `cycles` cycles in the third iteration of its loops.
+
+    A window begins after a wait for a scoreboard; the one with the largest product of instructions
+    and distinct reasons to wait is returned.
+    """
     paths = first_blocks(facts, gpu)
     sm = _Followed(paths, gpu, min(facts.blocks, gpu.sms), facts.signals)
     sm.moments = []

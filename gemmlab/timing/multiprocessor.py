@@ -63,7 +63,7 @@ class Multiprocessor:
         self.gpu, self.memory, self.pending = gpu, Memory(gpu, active), deque(paths)
         self.signals, self.given_up = signals, 0
         self.schedulers = [Scheduler() for _ in range(PARTITIONS)]
-        self.events: list[tuple[float, int]] = []  # when which scheduler acts next
+        self.events: list[tuple[float, int]] = []  # (time of its next action, scheduler)
         self.blocks: list[Block] = []
         self.started = 0  # warps
         self.arrivals = 0.0  # when the last arrival at a barrier has been counted

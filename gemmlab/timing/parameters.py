@@ -43,8 +43,8 @@ class Parameters:
     l1_kb: L1 and shared memory. l1_fill_bytes: from L2 per cycle, at most. l2_share: of L2's
         capacity that a launch's inputs may take to stay there. dirty_share: of the lines that a
         launch finds in L2, those that another has written, at most dirty_mb.
-    l2_gbs, dram_gbs: that kernels reach. dram_turn: cycles in which device memory serves another
-        request of the same place, so that it takes longer under load. dram_writes: cost of a byte
+    l2_gbs, dram_gbs: that kernels reach. dram_turn: cycles that device memory takes for another
+        request to the same place, for which a request waits under load. dram_writes: cost of a byte
         written, in bytes read. lone_sectors: cost of a sector that is read without the other one
         of its pair, in adjacent sectors. partial_sectors: cost of storing a part of a
         sector, in whole sectors.
@@ -159,7 +159,7 @@ def model(
     """Return the model of a GPU, such as "H200", with another size or clock if given.
 
     what_if: names of WHAT_IFS. Raises UnknownNameError for a GPU without a file and for an unknown
-    change, InputError for a size that is not positive.
+    change, InputError for a size or clock that is not positive.
     """
     gpu = specs.product(name)
     file = _files().get(gpu.name)

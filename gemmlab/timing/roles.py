@@ -82,7 +82,7 @@ def without_polls(code: Code, times: list[float]) -> list[float]:
     """Return executions in which each wait for an mbarrier succeeds the first time.
 
     How often a warp polls depends on the emulator's order. A loop that only polls is executed once
-    per entry, and not at all if the warp has looked before and would skip the loop otherwise.
+    per entry; not at all if the warp has already polled before the loop and skips it on success.
     """
     found = list(times)
     before: list[set[int]] = [set() for _ in code.blocks]

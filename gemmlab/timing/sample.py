@@ -66,7 +66,7 @@ class _Enough(Exception):
 
 @dataclass
 class _Recorder(Observer):
-    """Records the addresses of loads from global memory."""
+    """Records the addresses of accesses to global memory."""
 
     machine: Machine
     most: int
@@ -141,7 +141,7 @@ class _Recorder(Observer):
 
 
 def touched(source: Origin, memory: GlobalMemory) -> np.ndarray | None:
-    """Return the sectors of global memory that a bulk copy reads; None if it reads another."""
+    """Return the sectors of global memory at one end of a bulk copy; None if it is other memory."""
     if isinstance(source, Bytes):
         if not np.shares_memory(source.view, memory.data):
             return None
@@ -170,7 +170,7 @@ def chunks(launch: Launch) -> list[np.ndarray]:
 
 
 def together(launch: Launch, resident: int, sms: int) -> np.ndarray:
-    """Return blocks that share one multiprocessor, or whole clusters of them."""
+    """Return blocks that share one multiprocessor; of a launch with clusters, one cluster."""
     size, blocks = math.prod(launch.cluster), math.prod(launch.grid)
     if size == 1:
         return np.arange(0, blocks, sms)[:resident]
@@ -242,10 +242,10 @@ def _stop() -> None:
 
 
 def _is_tried(launch: Launch) -> bool:
-    """Whether a first block shows on the NumPy tier if compiling pays off.
+    """Whether to run one block on the NumPy tier first, to find out if compiling pays off.
 
-    It need not where native code exists, and must not where blocks wait for others, which might
-    find what an aborted block has left.
+    This is unnecessary if native code exists, and wrong if blocks wait for others, because later
+    runs could see what an aborted block has written.
     """
     from gemmlab.emulator.native import code
 
@@ -321,7 +321,8 @@ def spread(count: int, most: int = COUNTED_BLOCKS) -> list[int]:
 
 
 def groups(grid: Dim3) -> list[int]:
-    """Return blocks spread over x and y, each with all blocks along z: those often share a task."""
+    """Return blocks spread over x and y, each with all blocks along z, which often share a task;
+    if there are very many along z, spread over all axes."""
     plane, deep = grid[0] * grid[1], grid[2]
     most = max(1, COUNTED_BLOCKS // deep)
     if deep > 4 * COUNTED_BLOCKS:

@@ -48,8 +48,8 @@ class Signals:
     arrivers: set[int] = field(default_factory=set)
 
     def turn(self, line: int, kind: str, warp: int, number: int) -> Signal | None:
-        """The use number `number` of a ring by a warp, of which `line` is one; None if the warp
-        does nothing there."""
+        """Return the use with index `number` that a warp makes of the ring of PTX line `line`; None
+        if the warp does not use that ring."""
         ring = self.rings.get((line, kind))
         recorded = None if ring is None else self.turns.get((ring, kind, warp))
         if not recorded:

@@ -32,7 +32,8 @@ class Sources:
     A sector that is read alone costs device memory as much as several adjacent ones.
 
     A launch finds L2 full of lines, of which other kernels have written a part. These go to device
-    memory as lines of the launch replace them. L2 keeps as much of what the launch itself writes.
+    memory as lines of the launch replace them. At the end, L2 still holds as many lines that the
+    launch itself wrote.
     """
 
     def __init__(self, facts: Facts, gpu: Parameters) -> None:
@@ -77,8 +78,9 @@ class Sources:
         self.mean = (1.0, 1.0)
         if self.sectors:
             self.mean = fetched / self.sectors, waited / self.sectors
-        # Per sector stored or fetched, in sectors read: what goes to device memory of the launch's
-        # own lines, each once, and of others' lines beyond that.
+        # Cost of writes to device memory, in sectors read. written: of the launch's own lines, each
+        # written once, per sector stored. evicted: of other kernels' lines in excess of the
+        # launch's own, per sector fetched.
         stored = sum(stores.values())
         own = min(stored, (facts.loaded_bytes + facts.stored_bytes) / SECTOR_BYTES)
         foreign = min(gpu.dirty_share * (fetched + own), gpu.dirty_mb * MB / SECTOR_BYTES)

@@ -1,6 +1,6 @@
 """What a launch computes that no prediction needs.
 
-A prediction needs the ways of warps, the addresses of accesses and what barriers wait for. Most
+A prediction needs the paths of warps, the addresses of accesses and what barriers wait for. Most
 arithmetic of a matrix product decides none of these, so the emulator need not do it.
 """
 
@@ -52,7 +52,7 @@ def unneeded(function: Function) -> frozenset[int]:
 
 
 def _deciding(one: Instruction) -> Iterator[str]:
-    """The registers that an instruction needs even if nobody needs its result."""
+    """The registers that an instruction needs even if its result is unused."""
     if one.guard is not None:  # the lanes that it predicates off are counted
         yield one.guard.reg.name
     if one.root in STORES:

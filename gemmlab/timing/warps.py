@@ -61,7 +61,7 @@ class Warp:
     scoreboards: list[float] = field(default_factory=lambda: [0.0] * 6)
     causes: list[int] = field(default_factory=lambda: [SHORT] * 6)
     groups: list[float] = field(default_factory=list)
-    filled: float = 0.0  # when the lines are in L1 that it has asked for
+    filled: float = 0.0  # when the lines that it requested are in L1
     copies: float = 0.0
     times: list[float] = field(default_factory=list)
     number: int = 0

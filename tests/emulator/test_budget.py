@@ -135,7 +135,7 @@ def test_a_larger_budget_lifts_the_limit_of_time(monkeypatch: pytest.MonkeyPatch
 
 @needs_native
 def test_compilation_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long kernel is optimized while a block of it runs, which may take longer than it runs."""
+    """A long kernel is optimized while a block of it runs; the optimization may take longer."""
 
     def optimize(_code: Code, _seconds: float) -> None:
         begun = time.thread_time()

@@ -1,4 +1,4 @@
-"""Rules that both tiers need stand once: if one is broken, both tiers break."""
+"""Each rule that both tiers need is defined once: if it is broken, both tiers fail."""
 
 from __future__ import annotations
 

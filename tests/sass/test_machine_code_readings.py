@@ -19,9 +19,9 @@ OFF = {
     "binary-search": (0.002, "which of two equal branches parted a warp is not told"),
     "nested-branches": (0.003, "a hoisted load in front of a loop that some threads skip"),
     "collatz": (0.001, "hardware counts threads that no instruction executed"),
-    "unrolled-unevenly": (0.02, "threads go round an unrolled loop differently often"),
+    "unrolled-unevenly": (0.02, "threads execute different numbers of iterations"),
     "mandelbrot": (0.03, "threads that divide 0 take the division's slow path"),
-    "jump-table": (0.04, "hardware counts instructions around its branches that none is"),
+    "jump-table": (0.04, "the hardware's total differs from the sum over its instructions"),
     "calls": (0.04, "where threads leave a loop for its remainder is not told"),
 }
 # Launches that depend on values or arbitration, and what the report says about them.

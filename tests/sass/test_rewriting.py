@@ -96,7 +96,7 @@ def test_a_result_of_fixed_latency_must_be_there_in_time(rewritten):
     moved = [one.word for one in block]
     moved[-1:-1] = [with_control(moved.pop(at), stall=1)]  # just before the branch
     words = b"".join(word.to_bytes(16, "little") for word in moved)
-    with pytest.raises(CompileError, match="before its results are there"):
+    with pytest.raises(CompileError, match="before its results are ready"):
         proof.prove(old, new[:start] + words + new[start + len(words) :], entry)
 
 

@@ -69,8 +69,8 @@ def words_per_lane(width: Value) -> Value:
 
 
 def reads_alike(address: Value, on: Value, partner: Value, partner_on: Value) -> Value:
-    """Whether a lane does not keep its phase from merging: it reads the same address as its partner
-    lane, or one of the two is disabled."""
+    """Whether a lane lets its phase merge: it reads the same address as its partner lane, or one of
+    the two is disabled."""
     return (address == partner) | ~on | ~partner_on
 
 

@@ -70,7 +70,7 @@ class Tally:
             self.is_long()
 
     def is_long(self) -> None:
-        """The launch turns out to be long."""
+        """Mark the launch as long; the first time, call `at_limit`."""
         self.limit, self.deadline = math.inf, None
         if not self.is_known_long:
             self.is_known_long = True

@@ -106,9 +106,11 @@ class GlobalMemory:
 
     @contextmanager
     def kept(self) -> Iterator[Callable[[], None]]:
-        """Keep the present contents, to which the given function returns. It takes no time where
-        little was written since: the arena maps a file, whose pages are copied when they are
-        written. Raises LaunchError if the host lacks memory."""
+        """Save the contents and yield a function that restores them.
+
+        Restoring takes no time if little was written since: the arena maps a file, whose pages are
+        copied on write. Raises LaunchError if the host lacks memory.
+        """
         with _file() as file:
             try:
                 file.truncate(max(1, self.end))

@@ -83,7 +83,7 @@ def runtime_library() -> Library:
         return _runtime_library()
 
 
-@cache  # Two threads would fill it twice, and the code of a library is freed with it.
+@cache  # under `_loading`: two threads would load two libraries and free the code of one
 def _runtime_library() -> Library:
     return Library(kept("runtime", runtime.text, thoroughly=True), ["functions", "run"])
 

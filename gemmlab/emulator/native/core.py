@@ -75,7 +75,7 @@ class Core:
         self.local = _aligned(local_bytes * WARP * num_warps + 64)
         self.warps = _aligned(metadata.warp_bytes * num_warps)
         names = variable_names(launch.program)
-        # Keeps the arrays alive that the pointers below refer to.
+        # Keeps alive the arrays to which the pointers below refer.
         self.tables = tables = dict(
             next_block=next_block,
             timer=timer,
@@ -190,7 +190,7 @@ class Core:
         return warps[:, WARP_STATE["executed"] // 8]
 
     def give_up(self, seconds: float) -> None:
-        """Record that the busiest warp does not end: for so long, no block has ended."""
+        """Record that the busiest warp does not end. seconds: how long no block has ended."""
         self["fault"], self["warp"] = OVER_BUDGET, int(self._executed().argmax())
         self["fault_lanes"] = int(view(self.warp(self["warp"]), WARP_STATE["live"], np.uint32)[0])
         self.seconds = seconds
