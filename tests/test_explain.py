@@ -61,6 +61,7 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
             assert one.counted == one.model or one.reason
 
 
+@pytest.mark.slow
 def test_a_tile_of_64_sums_has_64_chains():
     loop = explained("float4", 128, 128, 128).counted.loop
     assert loop.operations == 64 * loop.chain and loop.words_loaded == 16 * loop.chain
@@ -173,9 +174,8 @@ def test_blocks_waves_and_idle_sms_bound_a_launch(name, size, blocks, idle, shar
     assert told in " ".join(printed(found, 100).split())
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("tensor-core-pipelined", marks=pytest.mark.slow), "wgmma-tma"]
-)
+@pytest.mark.parametrize("name", ["tensor-core-pipelined", "wgmma-tma"])
+@pytest.mark.slow
 def test_all_launches_of_a_product_are_counted(name):
     rung: Any
     rung, shape = ladder.find(name), {"m": 70, "n": 50, "k": 20}

@@ -81,6 +81,7 @@ def test_a_reading_at_the_shape_is_drawn_below_the_roof():
     assert explained("float4", 64, 64, 64).measured[0].tflops == pytest.approx(11.4, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_reading_of_several_launches_has_the_peak_of_tensor_cores(monkeypatch):
     read = {"wgmma": {64: 1}, "cublas": {64: 2}}
     monkeypatch.setattr(readings, "_documents", lambda: of_gpus({"NVIDIA H200": read}))

@@ -182,6 +182,7 @@ def test_code_of_the_host_in_included_files_is_left_out(tmp_path, monkeypatch, e
         gemmlab.load(path)
 
 
+@pytest.mark.slow
 def test_headers_of_libraries_for_the_host():
     source = """
     #include <thrust/device_vector.h>

@@ -326,6 +326,7 @@ extern "C" __global__ void f(const float *x, float *y) {
 """
 
 
+@pytest.mark.slow
 def test_bank_conflicts_of_copies_into_shared_memory_cost_time():
     """32 lanes write to one bank: 32 wavefronts for each of the 8 warps' 64 copies."""
     found = []

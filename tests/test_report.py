@@ -23,7 +23,14 @@ def test_readme_has_the_numbers_of_the_records():
     assert SCRIPT["readme"](text) == text
 
 
-@pytest.mark.parametrize("name", SCRIPT["PAGES"])
+# The page on machine code compiles and disassembles kernels.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x == "machine-code.md" else x
+        for x in SCRIPT["PAGES"]
+    ],
+)
 def test_pages_have_the_numbers_of_the_records(name):
     text = (ROOT / "docs" / name).read_text()
     assert SCRIPT["PAGES"][name](text) == text

@@ -95,6 +95,7 @@ def test_arithmetic_is_one_fma_per_k(name: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.slow
 def test_tiled_rungs_fit_two_blocks_and_float4_is_wide(layout: str) -> None:
     scalar, wide = (load(name, layout=layout) for name in ("tile-2d-8x8", "float4"))
     for artifact in (scalar, wide):

@@ -71,6 +71,7 @@ def test_variables_have_the_types_of_the_source(kernel: gemmlab.Artifact) -> Non
     assert "counter: int32" in repr(kernel.variables)
 
 
+@pytest.mark.slow
 def test_variables_of_cudas_headers_are_left_out() -> None:
     text = """#include <cooperative_groups.h>
 namespace lab { __constant__ int table[3]; }

@@ -117,6 +117,7 @@ def test_concepts_run_on_the_emulator(monkeypatch, tmp_path):
     assert tables["occupancy"].splitlines()[-1] == "| 50 % | 0 | 0 |"
 
 
+@pytest.mark.slow
 def test_registers_of_ffmas_are_set_in_machine_code():
     plain = register_file.compiled("sm_90a")
     rules = {}

@@ -139,7 +139,10 @@ def test_the_pass_fails_if_its_result_is_wrong(rewritten, monkeypatch):
         reorder.reorder(old, entry)
 
 
-@pytest.mark.parametrize("name", ["naive", "float4", "async-copy"])
+@pytest.mark.parametrize(
+    "name",
+    ["naive", *(pytest.param(x, marks=pytest.mark.slow) for x in ("float4", "async-copy"))],
+)
 def test_another_kernel_is_refused(name):
     artifact = load(name)
     assert artifact.cubin is not None
