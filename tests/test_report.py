@@ -23,7 +23,7 @@ def test_readme_has_the_numbers_of_the_records():
     assert SCRIPT["readme"](text) == text
 
 
-# The page on machine code compiles and disassembles kernels.
+# Writing the page on machine code compiles and disassembles kernels.
 @pytest.mark.parametrize(
     "name",
     [

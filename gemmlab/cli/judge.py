@@ -77,7 +77,7 @@ def judge(
         typer.Option(
             metavar="auto|required|off",
             help="Confine the processes that touch the file: auto (the default), as far as this "
-            "machine can; required (the default for a folder), or do not judge; off, not at all.",
+            "machine can; required (the default for a folder), or do not judge; off, never.",
         ),
     ] = None,
     board: Annotated[

@@ -1,8 +1,8 @@
 """y = softmax(x) of each row: y[i, j] = exp(x[i, j] - max) / Σ exp(x[i, j] - max).
 
-Every kernel of this problem takes x and y, float32 (m, n), and m and n, int32. The difference
-from the maximum is rounded once, so exp has a relative error of up to u·|x - max|; the sum adds its
-own errors, weighted by the results. The magnitude includes both.
+Every kernel of this problem takes x and y, float32 (m, n), and m and n, int32. The difference from
+the maximum is rounded once, so exp has a relative error of up to u·|x - max|; the sum adds its own
+errors, weighted by the results. The magnitude includes both.
 """
 
 from __future__ import annotations

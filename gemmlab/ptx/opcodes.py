@@ -2,7 +2,7 @@
 
 An opcode is the first word of an instruction. OPCODES has a row for each one that is not plain
 arithmetic, or counts as floating-point work. An arithmetic instruction writes all of its first
-operand, reads the others, and has no other effect. An opcode of PTX without a row is one.
+operand, reads the others, and has no other effect. A PTX opcode without a row is arithmetic.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def flops(opcode: Collection[str]) -> int:
 
 
 def least_bits(ptx: str) -> int | None:
-    """Return the width of the narrowest floating-point inputs of matrix products; None without.
+    """Return the width of the narrowest floating-point inputs of matrix products, or None.
 
     Narrower inputs are multiplied faster.
     """

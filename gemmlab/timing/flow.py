@@ -3,8 +3,8 @@ are not run to their end.
 
 How often a warp passes through its loops does not depend on when copies arrive, nor, in most
 kernels, on what they bring. So bulk copies, mbarriers and barriers do nothing here, and every wait
-is over at once. Warps that do the same then move together instead of one after another. If
-an iteration of a counted loop begins with the same values as an earlier one, the loop repeats the
+is over at once. Warps that do the same then move together instead of one after another. If an
+iteration of a counted loop begins with the same values as an earlier one, the loop repeats the
 iterations since then until the counter reaches its bound.
 """
 

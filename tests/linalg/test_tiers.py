@@ -79,7 +79,7 @@ def test_no_route_is_faster_than_the_bound() -> None:
 
 
 def test_cublas_is_never_faster_than_the_bound() -> None:
-    """With the bound, most products skip comparing its tiles; for some it is close to the time."""
+    """With the bound, most products skip comparing tiles; for some it is close to their time."""
     rng, ratios = random.Random(3), []
     for sms in (78, 114, 132):
         for k_major in ((True, True), (True, False), (False, True), (False, False)):

@@ -3,12 +3,11 @@ Instructions: wmma").
 
 PTX does not define which lane holds which element, so programs cannot depend on it. The emulator
 has the layout of the machine code of sm_80 and later, which is that of mma.sync (`matrices.py`): a
-lane holds runs of elements along k, or along a row of C and D. Two differences make
-more runs contiguous: for 16-bit elements of A and B, runs follow the order in memory, because the
-machine code transposes them after the load; for m8n32, it computes the transposed product. A run
-that is not contiguous takes an access per element. From shared memory, hardware may load several
-runs in one request.
-If a fragment has more register positions than elements, the elements repeat.
+lane holds runs of elements along k, or along a row of C and D. Two differences make more runs
+contiguous: for 16-bit elements of A and B, runs follow the order in memory, because the machine
+code transposes them after the load; for m8n32, it computes the transposed product. A run that is
+not contiguous takes an access per element. From shared memory, hardware may load several runs in
+one request. If a fragment has more register positions than elements, the elements repeat.
 """
 
 from __future__ import annotations

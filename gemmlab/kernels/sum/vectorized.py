@@ -8,9 +8,9 @@ A 128-bit load needs a 16-byte boundary. If x does not start at one, and for the
 elements, a second loop adds single elements. The four sums are independent, so their additions
 overlap. Limiter: memory bandwidth, 4·n bytes: the end of this ladder.
 
-`deterministic` is the same kernel with one block. It adds a sum of fixed order to 0 once, so the
-bits are the same in every run and on every device. With more blocks, the scheduler determines the
-order.
+`deterministic` is the same kernel with one block: one sum, formed in a fixed order, is added to 0,
+so the bits are the same in every run and on every device. With more blocks, the scheduler
+determines the order.
 """
 
 from collections.abc import Mapping

@@ -38,8 +38,8 @@ of k at once, where wgmma expects them in four threads; B's parts follow that or
 k may be divided among the blocks of a cluster, which add up their sums in order, and in slices,
 which `add_slices` adds up. So every run has the same bits.
 
-**Right for every input.** If an element is below 2^-101 but not 0, its parts lose bits. A sum
-is infinite or NaN only if an element is, or if rounding to TF32 or the sum itself has overflowed. A
+**Right for every input.** If an element is below 2^-101 but not 0, its parts lose bits. A sum is
+infinite or NaN only if an element is, or if rounding to TF32 or the sum itself has overflowed. A
 tile with such an element or sum is not stored: after all others, the block computes it again in
 float32.
 
