@@ -248,10 +248,19 @@ def count(counts: cute.Pointer, index: cutlass.Constexpr) -> Uint64:
 
 @cute.jit
 def read_counts(report: cute.Pointer, statuses: tuple) -> tuple:
-    """Elements at risk, non-finite vectors, and doubtful elements of this product."""
-    at_risk = count(statuses[0], 0) + count(statuses[1], 0)
-    not_finite = count(statuses[0], 1) + count(statuses[1], 1)
-    return at_risk, not_finite, count(report, 3)
+    """Elements at risk, non-finite vectors, and doubtful elements of this product.
+
+    One thread of each block reads them. L2 serves loads of the same word one after the other, so
+    loads by all warps of all blocks would take microseconds.
+    """
+    thread, _, _ = cute.arch.thread_idx()
+    sC = cute.make_tensor(cute.arch.alloc_smem(Uint64, 3, 8), cute.make_layout(3))
+    if thread == 0:
+        sC[0] = count(statuses[0], 0) + count(statuses[1], 0)
+        sC[1] = count(statuses[0], 1) + count(statuses[1], 1)
+        sC[2] = count(report, 3)
+    cute.arch.sync_threads()
+    return sC[0], sC[1], sC[2]
 
 
 @cute.jit
