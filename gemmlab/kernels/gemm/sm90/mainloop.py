@@ -294,6 +294,22 @@ def consume(
 
 
 @cute.jit
+def discard(ring: Ring, work: Work, config: cutlass.Constexpr) -> None:
+    """Release all stages unread, if the kernel does not compute.
+
+    The producer copies in any case: it would wait longer for the counts than for the first stage.
+    """
+    stage, phase = Int32(0), Int32(0)
+    for _ in cutlass.range(
+        work.block // config.cluster, work.tiles, work.blocks // config.cluster, unroll=1
+    ):
+        for _ in cutlass.range(work.k_tiles * config.scheme.parts, unroll=1):
+            cute.arch.mbarrier_wait(ring.full + stage, phase)
+            release(ring, stage, config)
+            stage, phase = next_stage(stage, phase, config.stages)
+
+
+@cute.jit
 def play_role(
     sources: tuple,
     ring: Ring,
@@ -301,11 +317,13 @@ def play_role(
     output: Output,
     totals_c: cute.Pointer,
     warp: Int32,
+    decisive: tuple,
     config: cutlass.Constexpr,
 ) -> None:
     """Produce or consume, depending on the warp's number.
 
     sources: tensor maps of A and B, their depth and matrices, elements between items' exponents.
+    decisive: the arguments of `computes`.
     """
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     maps, (depth, matrices), strides = sources
@@ -322,7 +340,10 @@ def play_role(
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
-        consume(ring, work, output, totals_c, group, config)
+        if computes(*decisive):
+            consume(ring, work, output, totals_c, group, config)
+        else:
+            discard(ring, work, config)
     # A block must not exit while the others of its cluster read what it has copied for them, or
     # arrive at its barriers.
     cute.arch.cluster_arrive_relaxed()
@@ -380,17 +401,16 @@ def kernel(
     if begins:
         ring = set_up_ring(map_a, map_b, warp, config)
         wait_for_previous()
-        if computes(counts, limits):
-            scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-            marks = (doubts, doubted, doubt, depth, (status_a, status_b))
-            risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
-            added = (d, row_d, column_d, batch_d)
-            output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
-            tiles = cute.ceil_div(m, config.block_m * config.cluster)
-            tiles *= cute.ceil_div(n, config.block_n) * batch
-            work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
-            sources = (map_a, map_b), (k, batch * config.scheme.parts), scales[2:]
-            play_role(sources, ring, work, output, totals_c, warp, config)
+        scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
+        marks = (doubts, doubted, doubt, depth, (status_a, status_b))
+        risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
+        added = (d, row_d, column_d, batch_d)
+        output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
+        tiles = cute.ceil_div(m, config.block_m * config.cluster)
+        tiles *= cute.ceil_div(n, config.block_n) * batch
+        work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
+        sources = (map_a, map_b), (k, batch * config.scheme.parts), scales[2:]
+        play_role(sources, ring, work, output, totals_c, warp, (counts, limits), config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)
