@@ -93,10 +93,12 @@ class Path:
         return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
 
     def saved_s(self, own: float | None, numbers: Sequence[Any]) -> float:
-        """`times.saved_s` of a product, given `Choice.seconds`."""
+        """`times.saved_s` of a product, given the seconds that `decide` has returned."""
         x = kinds.Numbers(*numbers)
         sizes, gpu = (x.vectors_left, x.vectors_right, x.depth, x.batch), self._gpu
         case = times.Case(*sizes, gpu.capability, gpu.multiprocessors, self._k_major)
+        if own is None and len(self.tiers) > 1:
+            own = times.by_formulas(times.fp16x3_time, case)
         return times.saved_s(case, own)
 
     def kinds(self, chosen: int, indexes: Sequence[int]) -> Kinds | None:

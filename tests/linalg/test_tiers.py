@@ -26,11 +26,13 @@ from gemmlab.linalg.planning.tiers import (
 )
 from gemmlab.linalg.planning.times import (
     DIRECT,
+    SURE,
     UNPACKED,
     Case,
     by_formulas,
     decide,
     direct_time,
+    fma_time,
     fp16x3_time,
     sgemm_bound,
     sgemm_time,
@@ -44,6 +46,32 @@ HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 def test_large_products_go_to_tensor_cores_with_a_way_out(n: int, fallback: str) -> None:
     choice = choose(None, replace(HOPPER, m=n, n=n, k=n))
     assert (choice.tier, choice.fallback) == ("fp16x3", fallback)
+
+
+def test_products_that_are_packed_without_a_comparison_are_fastest_so() -> None:
+    rng, large = random.Random(3), ARCHITECTURES[9, 0].large
+    assert large is not None
+    found = []
+    while len(found) < 300:
+        m, n, k = (round(2 ** rng.uniform(8, 14)) for _ in "mnk")
+        k_major = rng.random() < 0.5, rng.random() < 0.5
+        case = replace(HOPPER, m=m, n=n, k=k, batch=rng.choice((1, 1, 4)), k_major=k_major)
+        names = names_of(offered(None, case))
+        fastest, _, times = by_formulas(decide, case, names)
+        if m < large.side or n < large.side or k < large.depth or m * n * k < large.work:
+            assert None not in times
+            continue
+        assert names[fastest][0] == "fp16x3" and set(times) == {None}
+        others = direct_time(case), fma_time(case), SURE * sgemm_time(case)
+        found.append(fp16x3_time(case) / min(others))
+    assert max(found) < 1.1 and sorted(found)[-4] < 1
+
+
+def test_the_time_of_a_product_that_is_not_compared_is_predicted() -> None:
+    case = replace(HOPPER, m=2048, n=2048, k=2048)
+    choice = choose(None, case)
+    assert choice.seconds == pytest.approx(fp16x3_time(case))
+    assert f"predicted {choice.seconds * 1e6:.0f} µs" in choice.reason
 
 
 def test_formulas_predict_the_same_times() -> None:

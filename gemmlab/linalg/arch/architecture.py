@@ -85,6 +85,18 @@ class SgemmTile:
     only_mn_major_b: bool = False
 
 
+@dataclass(frozen=True)
+class Large:
+    """Sizes from which products are packed, without a comparison of predicted times.
+
+    side: rows, and columns, of C. depth: k. work: multiply-adds of each product of a stack.
+    """
+
+    side: int
+    depth: int
+    work: int
+
+
 @dataclass(frozen=True, eq=False)
 class Architecture:
     """The kernels of one compute capability, their tiles, and times measured on one of its GPUs."""
@@ -172,3 +184,4 @@ class Architecture:
     sgemm_vector_start: float
     sgemm_vector_near: float
     sgemm_vector_bytes: float
+    large: Large | None = None  # None: products of all sizes are compared

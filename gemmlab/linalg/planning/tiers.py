@@ -39,6 +39,7 @@ from gemmlab.linalg.planning.times import (
     allows_direct,
     by_formulas,
     decide,
+    fp16x3_time,
     sgemm_time,
 )
 
@@ -99,7 +100,9 @@ def choose(precision: str | None, case: Case) -> Choice:
     decision: Decision = by_formulas(decide, case, names_of(choices))
     fastest, _, times = decision
     choice, plain = choices[fastest], by_formulas(sgemm_time, case)
-    own = min(x for x in times[1:] if x is not None)
+    own = min((x for x in times[1:] if x is not None), default=None)
+    if own is None:
+        own = by_formulas(fp16x3_time, case)
     if choice.tier == "ieee":
         reason = f"{NO_FASTER}: predicted {_micro(own)} at {case}, cuBLAS {_micro(plain)}"
         return replace(choice, reason=reason)

@@ -58,7 +58,7 @@ class Case:
 
 Names = tuple[tuple[str, str | None], ...]  # of tiers and their fallbacks
 # Which of the tiers `offered` is the fastest; for this one, and perhaps for others, the indexes of
-# the tiles in `Job.tile_choices`; the seconds of each tier, None if no other is offered.
+# the tiles in `Job.tile_choices`; the seconds of each tier, None if they are not compared.
 Decision = tuple[int, tuple[tuple[int, ...], ...], tuple[float | None, ...]]
 
 
@@ -66,6 +66,9 @@ def decide(case: Case, names: Names) -> Decision:
     """Decide between the tiers that are offered. Sizes may be symbols."""
     if len(names) == 1:
         return 0, (_tiles_of(case, *names[0]),), (None,)
+    if is_large(case):
+        packed = tuple(_tiles_of(case, *x) if x[0] == FASTEST else () for x in names)
+        return [tier for tier, _ in names].index(FASTEST), packed, (None,) * len(names)
     times = seconds(case, names)
     possible = [i for i, x in enumerate(times) if isinstance(x, Symbol) or x < NEVER] or [0]
     first, last = possible[0], possible[-1]
@@ -76,6 +79,18 @@ def decide(case: Case, names: Names) -> Decision:
     wanted = possible if isinstance(fastest, Symbol) else [fastest]
     tiles = [_tiles_of(case, *x) if i in wanted else () for i, x in enumerate(names)]
     return fastest, tuple(tiles), tuple(times)
+
+
+def is_large(case: Case) -> bool:
+    """Whether a product is so large that `fp16x3` is the fastest, without a prediction."""
+    large, m, n, k = (case.arch or DEFAULT).large, case.m, case.n, case.k
+    if large is None:
+        return False
+    # No factor is 0. A formula thus has one comparison, not one for each limit.
+    found: bool = (
+        m // large.side * (n // large.side) * (k // large.depth) * (m * n * k // large.work) > 0
+    )
+    return found
 
 
 def seconds(case: Case, names: Names) -> list[Any]:
