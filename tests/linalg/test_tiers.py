@@ -51,7 +51,7 @@ def test_large_products_go_to_tensor_cores_with_a_way_out(n: int, fallback: str)
 def test_products_that_are_packed_without_a_comparison_are_fastest_so() -> None:
     rng, large = random.Random(3), ARCHITECTURES[9, 0].large
     assert large is not None
-    found = []
+    found: list[float] = []
     while len(found) < 300:
         m, n, k = (round(2 ** rng.uniform(8, 14)) for _ in "mnk")
         k_major = rng.random() < 0.5, rng.random() < 0.5
@@ -70,7 +70,7 @@ def test_products_that_are_packed_without_a_comparison_are_fastest_so() -> None:
 def test_the_time_of_a_product_that_is_not_compared_is_predicted() -> None:
     case = replace(HOPPER, m=2048, n=2048, k=2048)
     choice = choose(None, case)
-    assert choice.seconds == pytest.approx(fp16x3_time(case))
+    assert choice.seconds is not None and choice.seconds == pytest.approx(fp16x3_time(case))
     assert f"predicted {choice.seconds * 1e6:.0f} µs" in choice.reason
 
 
