@@ -57,7 +57,8 @@ class Rung:
     choices: values to try by field of the configuration, for `gemmlab tune`. Those that break a
         rule of the configuration are left out.
     settings: the fields in which the configuration differs from the ladder's (`settings.py`).
-    pending: a new rung whose hardware readings are still to be added.
+    pending: a rung whose hardware readings are still to be added: it is new, or its kernel has
+        changed since it was read.
     """
 
     name: str
