@@ -92,13 +92,12 @@ class Path:
             return None
         return cublas.Sgemm(*x.operands(*self._k_major), x.c, x.alpha, x.beta), self._names
 
-    def saved_s(self, own: float | None, numbers: Sequence[Any]) -> float:
+    def saved_s(self, seconds: Sequence[float | None], numbers: Sequence[Any]) -> float:
         """`times.saved_s` of a product, given the seconds that `decide` has returned."""
         x = kinds.Numbers(*numbers)
         sizes, gpu = (x.vectors_left, x.vectors_right, x.depth, x.batch), self._gpu
         case = times.Case(*sizes, gpu.capability, gpu.multiprocessors, self._k_major)
-        if own is None and len(self.tiers) > 1:
-            own = times.by_formulas(times.fp16x3_time, case)
+        own = times.own_seconds(case, seconds) if len(self.tiers) > 1 else None
         return times.saved_s(case, own)
 
     def kinds(self, chosen: int, indexes: Sequence[int]) -> Kinds | None:
@@ -155,7 +154,7 @@ class FirstCall:
         space: Workspace | None,
         report: int,
         planned: Callable[[], ProductPlan],
-        saving: tuple[Path, float | None, Sequence[Any]] | None,
+        saving: tuple[Path, Sequence[float | None], Sequence[Any]] | None,
     ) -> None:
         """space: the stream's workspace; None for `ieee`, which counts nothing. saving: what
         `Path.saved_s` needs; None if nothing is saved."""
@@ -165,8 +164,8 @@ class FirstCall:
         """The predicted seconds of GPU time saved compared with `ieee`."""
         if self._saving is None:
             return 0.0
-        path, own, numbers = self._saving
-        return path.saved_s(own, numbers)
+        path, *given = self._saving
+        return path.saved_s(*given)
 
     @cached_property
     def plan(self) -> ProductPlan:
@@ -276,7 +275,7 @@ def launch(
         kind, grids, launches = found
         # If it fails, the report is not given back: its counters may no longer be zero.
         space.launcher.chain(alike.each[kind]).launch(grids, launches, stream)
-    recent.remember(FirstCall(space, report, planned, (path, seconds[chosen], of_job)))
+    recent.remember(FirstCall(space, report, planned, (path, seconds, of_job)))
     return result
 
 

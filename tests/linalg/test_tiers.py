@@ -48,7 +48,7 @@ def test_large_products_go_to_tensor_cores_with_a_way_out(n: int, fallback: str)
     assert (choice.tier, choice.fallback) == ("fp16x3", fallback)
 
 
-def test_products_that_are_packed_without_a_comparison_are_fastest_so() -> None:
+def test_large_products_need_no_comparison() -> None:
     rng, large = random.Random(3), ARCHITECTURES[9, 0].large
     assert large is not None
     found: list[float] = []
@@ -67,7 +67,7 @@ def test_products_that_are_packed_without_a_comparison_are_fastest_so() -> None:
     assert max(found) < 1.1 and sorted(found)[-4] < 1
 
 
-def test_the_time_of_a_product_that_is_not_compared_is_predicted() -> None:
+def test_the_time_of_a_large_product_is_predicted() -> None:
     case = replace(HOPPER, m=2048, n=2048, k=2048)
     choice = choose(None, case)
     assert choice.seconds is not None and choice.seconds == pytest.approx(fp16x3_time(case))

@@ -39,7 +39,7 @@ from gemmlab.linalg.planning.times import (
     allows_direct,
     by_formulas,
     decide,
-    fp16x3_time,
+    own_seconds,
     sgemm_time,
 )
 
@@ -100,9 +100,7 @@ def choose(precision: str | None, case: Case) -> Choice:
     decision: Decision = by_formulas(decide, case, names_of(choices))
     fastest, _, times = decision
     choice, plain = choices[fastest], by_formulas(sgemm_time, case)
-    own = min((x for x in times[1:] if x is not None), default=None)
-    if own is None:
-        own = by_formulas(fp16x3_time, case)
+    own = own_seconds(case, times)
     if choice.tier == "ieee":
         reason = f"{NO_FASTER}: predicted {_micro(own)} at {case}, cuBLAS {_micro(plain)}"
         return replace(choice, reason=reason)

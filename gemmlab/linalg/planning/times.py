@@ -6,7 +6,7 @@ be symbols (`formulas`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -82,15 +82,21 @@ def decide(case: Case, names: Names) -> Decision:
 
 
 def is_large(case: Case) -> bool:
-    """Whether a product is so large that `fp16x3` is the fastest, without a prediction."""
+    """Whether a product is so large that `fp16x3` is taken without comparing predicted times."""
     large, m, n, k = (case.arch or DEFAULT).large, case.m, case.n, case.k
     if large is None:
         return False
-    # No factor is 0. A formula thus has one comparison, not one for each limit.
+    # None of the four quotients is 0. One comparison, because a formula has a branch for each.
     found: bool = (
         m // large.side * (n // large.side) * (k // large.depth) * (m * n * k // large.work) > 0
     )
     return found
+
+
+def own_seconds(case: Case, times: Sequence[float | None]) -> float:
+    """The seconds of the fastest tier but `ieee`, given those of a `Decision` between several."""
+    compared = [x for x in times[1:] if x is not None]
+    return min(compared) if compared else by_formulas(fp16x3_time, case)
 
 
 def seconds(case: Case, names: Names) -> list[Any]:

@@ -5,8 +5,8 @@
 | `config.py`     | schemes (`fp16x3`, `bf16x6`) and configurations; needs no CuTe DSL        |
 | `pack.py`       | float32 operands to 16-bit parts; `pack_k_major.py` if k is contiguous,   |
 |                 | `pack_deep.py` if they are very deep                                      |
-| `mainloop.py`   | the product: who waits for whom, consumers                                |
-| `ring.py`       | the stages that connect them to the producer                              |
+| `mainloop.py`   | the product: what its warps do, and who waits for whom                    |
+| `ring.py`       | its stages in shared memory, and the producer that fills them             |
 | `scheduling.py` | the order of stages, of tiles, and of consumer warpgroups                 |
 | `tiles.py`      | tiles in shared memory, TMA copies                                        |
 | `totals.py`     | a second level of sums, for `bf16x6`                                      |

@@ -42,12 +42,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import (
-    Output,
-    computes,
-    extremes,
-    finish_tile,
-)
+from gemmlab.kernels.gemm.sm90.epilogue import Output, computes, extremes, finish_tile
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
@@ -64,11 +59,7 @@ from gemmlab.kernels.gemm.sm90.scheduling import (
     tile_coordinates,
     wait_for_turn,
 )
-from gemmlab.kernels.gemm.sm90.tiles import (
-    ELEMENTS,
-    tiles_of,
-    tma_operand,
-)
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of, tma_operand
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -209,13 +200,13 @@ def play_role(
     output: Output,
     totals_c: cute.Pointer,
     warp: Int32,
-    decisive: tuple,
+    deciding: tuple,
     config: cutlass.Constexpr,
 ) -> None:
     """Produce or consume, depending on the warp's number.
 
     sources: tensor maps of A and B, their depth and matrices, elements between items' exponents.
-    decisive: the arguments of `computes`.
+    deciding: the arguments of `computes`.
     """
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     maps, (depth, matrices), strides = sources
@@ -232,7 +223,7 @@ def play_role(
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
-        if computes(*decisive):
+        if computes(*deciding):
             consume(ring, work, output, totals_c, group, config)
         else:
             discard(ring, work, config)

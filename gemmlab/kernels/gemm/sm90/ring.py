@@ -1,7 +1,6 @@
-"""The ring of stages: a producer fills them in the order in which consumers release them.
+"""The ring of stages between the producer and the consumers of `mainloop`.
 
-A stage holds one part (hi, lo, …) of a tile of A and of a tile of B. `mainloop` has the barriers,
-and who waits for which.
+`mainloop` describes a stage, and which warps arrive at each barrier and wait on it.
 """
 
 from typing import NamedTuple
@@ -106,7 +105,7 @@ def produce(
 
 @cute.jit
 def release(ring: Ring, stage: Int32, config: cutlass.Constexpr) -> None:
-    """Signal to the producers of the cluster's blocks that this warp has read the stage."""
+    """Signal to the producers of the cluster's blocks that this warp no longer reads the stage."""
     lane = cute.arch.lane_idx()
     if lane < config.cluster:
         cute.arch.mbarrier_arrive(ring.empty + stage, lane)
@@ -116,7 +115,8 @@ def release(ring: Ring, stage: Int32, config: cutlass.Constexpr) -> None:
 def discard(ring: Ring, work: Work, config: cutlass.Constexpr) -> None:
     """Release all stages unread, if the kernel does not compute.
 
-    The producer copies in any case: it would wait longer for the counts than for the first stage.
+    The producer does not wait for the counts that decide: every product would then start later by
+    a load from L2.
     """
     stage, phase = Int32(0), Int32(0)
     for _ in cutlass.range(
