@@ -41,6 +41,11 @@ class WarpTileConfig(TileConfig):
         return self.stages // self.scheme.parts
 
     @property
+    def staged_bytes(self) -> int:
+        """Sums are stored by way of the stages."""
+        return 0
+
+    @property
     def warp_m(self) -> int:
         return self.block_m * self.block_n // (8 * self.warp_n)
 

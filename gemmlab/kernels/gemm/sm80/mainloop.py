@@ -139,7 +139,14 @@ def multiply_tile(mma, tA, tB, sums, chain, config: cutlass.Constexpr) -> None:
 
 
 @cute.jit
-def finish(sums, output: Output, place: tuple, sizes: tuple, config: cutlass.Constexpr) -> None:
+def finish(
+    sums,
+    output: Output,
+    staged: cute.Pointer,
+    place: tuple,
+    sizes: tuple,
+    config: cutlass.Constexpr,
+) -> None:
     """Write the warp's part of a tile of C, 16 rows at a time."""
     row, col = packed.warp_tile(config)
     lane = cute.arch.lane_idx()
@@ -158,7 +165,7 @@ def finish(sums, output: Output, place: tuple, sizes: tuple, config: cutlass.Con
         coords = cute.make_tensor(
             cute.domain_offset(corner, block).iterator, cute.make_layout(shape, stride=strides)
         )
-        finish_tile(own, coords, output, *rest)
+        finish_tile(own, coords, output, staged, *rest)
 
 
 @cute.kernel
@@ -217,6 +224,7 @@ def kernel(
     element = ELEMENTS[config.scheme.dtype]
     ring_a = cute.arch.get_dyn_smem(element, alignment=1024)
     ring_b = ring_a + config.stages * BM * LINE
+    staged = cute.recast_ptr(ring_a, dtype=Float32)  # between two tiles, the stages are free
     a, b = cute.recast_ptr(a, dtype=element), cute.recast_ptr(b, dtype=element)
     factors = (
         Factor(a, ring_a, config.a_major, BM, m, k, pitch_a, part_a, item_stride_a),
@@ -258,8 +266,9 @@ def kernel(
         if k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
         cute.arch.cp_async_wait_group(0)
-        cute.arch.sync_threads()  # all have read the stages, which the next tile fills
-        finish(sums, output, (item, tile_m, tile_n), (m, n), config)
+        cute.arch.sync_threads()  # all have read the stages, through which sums are stored
+        finish(sums, output, staged, (item, tile_m, tile_n), (m, n), config)
+        cute.arch.sync_threads()
 
 
 SIGNATURES = signatures(POINTERS, kernel)

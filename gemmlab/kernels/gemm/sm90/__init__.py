@@ -10,7 +10,7 @@
 | `scheduling.py` | the order of stages, of tiles, and of consumer warpgroups                 |
 | `tiles.py`      | tiles in shared memory, TMA copies                                        |
 | `totals.py`     | a second level of sums, for `bf16x6`                                      |
-| `epilogue.py`   | undoes the scaling; alpha, beta; stores C                                 |
+| `epilogue.py`   | undoes the scaling; alpha, beta; `staging.py` stores C                    |
 | `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
 | `repair.py`     | rows and columns with infinities and NaNs, in float32                     |
 | `finish.py`     | the last launch: `repair`, or all of C again in TF32                      |

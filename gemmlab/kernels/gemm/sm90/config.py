@@ -17,6 +17,9 @@ WARPGROUP = 128  # threads
 # warpgroups a thread has 160 registers in all.
 MAX_SUMS, MAX_SUMS_OF_THREE = 192, 128
 PACK_WARPS = 8  # per block of `pack`
+# What a warp stores by way of shared memory at a time (`staging`): rows and columns of C, and
+# columns of the previous piece.
+STAGED_ROWS, PIECE, MARGIN = 16, 32, 8
 STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of `pack_deep`
 REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
@@ -226,8 +229,14 @@ class TileConfig:
         return 1 + ceil_div(self.stages, self.scheme.parts)
 
     @property
+    def staged_bytes(self) -> int:
+        """Of shared memory, through which warps store C."""
+        return 4 * (PIECE + MARGIN) * self.block_m
+
+    @property
     def smem_bytes(self) -> int:
-        return self.stages * self.stage_bytes + 4 * self.exponent_buffers * self.exponents
+        exponents = 4 * self.exponent_buffers * self.exponents
+        return self.stages * self.stage_bytes + exponents + self.staged_bytes
 
     @property
     def totals_bytes(self) -> int:

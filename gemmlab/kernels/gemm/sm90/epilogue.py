@@ -8,7 +8,8 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 from gemmlab.kernels import atomics, vectors
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FAR, NO_LIMIT, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import FAR, NO_LIMIT, STAGED_ROWS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 
 NO_LOSS = -1e38
 
@@ -75,7 +76,7 @@ def unscale(
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
                     scale = (row + (cU[j][e] << 23)).bitcast(Float32)
-                    sums[(e, r, j), 0, 0] = alpha * (sums[(e, r, j), 0, 0] * scale)
+                    sums[(e, r, j), 0, 0] = sums[(e, r, j), 0, 0] * scale
     else:
         for r in cutlass.range_constexpr(2):
             for j in cutlass.range_constexpr(pairs):
@@ -84,96 +85,34 @@ def unscale(
                     exponent = rU[r] + cU[j][e]
                     half = exponent >> 1
                     value = sums[(e, r, j), 0, 0] * power(half) * power(exponent - half)
-                    sums[(e, r, j), 0, 0] = alpha * value
+                    sums[(e, r, j), 0, 0] = value
+    if alpha != 1:
+        sums.store(alpha * sums.load())
 
 
 @cute.jit
-def store(
-    sums: cute.Tensor,
-    coords: cute.Tensor,
-    mC: cute.Tensor,
-    mD: cute.Tensor,
-    corner: tuple,
-    beta: Float32,
-    wide: tuple,
+def add_scaled(
+    sums: cute.Tensor, mD: cute.Tensor, corner: tuple, beta: Float32, wide: Boolean
 ) -> None:
-    """C = sums + beta·D for the thread's elements ((2, 2, n/8), 1, 1).
+    """sums += beta·D for the thread's elements ((2, 2, n/8), 1, 1).
 
-    D has any strides, and may be C. wide: whether C, and D, can be accessed in pairs. For C, the
-    tile's rows must also start where a sector does.
+    corner: row and column of the first. wide: whether D can be read in pairs, all inside.
     """
-    m, n = mC.shape
+    m, n = mD.shape
     pairs = sums.shape[0][2]
     for r in cutlass.range_constexpr(2):
-        row, col = corner[0] + coords[(0, r, 0), 0, 0][0], corner[1] + coords[(0, r, 0), 0, 0][1]
-        start = mC.iterator + cute.crd2idx((row, col), mC.layout)
-        # Load a whole row of D before storing to it: loads are not moved ahead of stores.
-        if beta != 0:
-            old = cute.make_rmem_tensor((2, pairs), Float32)
-            added = mD.iterator + cute.crd2idx((row, col), mD.layout)
-            left = n - col if row < m else Int32(0)
-            for j in cutlass.range_constexpr(pairs):
-                if wide[1]:
-                    old[0, j], old[1, j] = vectors.read(added + 8 * j, 2)
-                else:
-                    for e in cutlass.range_constexpr(2):
-                        at = added + (8 * j + e) * mD.stride[1]
-                        old[e, j] = vectors.read_if(8 * j + e < left, at)
-            for j in cutlass.range_constexpr(pairs):
+        row, col = corner[0] + 8 * r, corner[1]
+        start = mD.iterator + cute.crd2idx((row, col), mD.layout)
+        left = n - col if row < m else Int32(0)
+        for j in cutlass.range_constexpr(pairs):
+            if wide:
+                pair = vectors.read(start + 8 * j, 2)
                 for e in cutlass.range_constexpr(2):
-                    sums[(e, r, j), 0, 0] += beta * old[e, j]
-        own = [[sums[(e, r, j), 0, 0] for e in range(2)] for j in range(pairs)]
-        if wide[0]:
-            for j in cutlass.range_constexpr(pairs):
-                vectors.write(start + 8 * j, own[j])
-        else:
-            cute.arch.sync_warp()  # a thread may store where another has loaded D
-            store_shifted(own, start, (row, col), mC.shape)
-
-
-@cute.jit
-def store_shifted(sums: list, start: cute.Pointer, at: tuple, shape: tuple) -> None:
-    """Store a row of the thread's sums, which may start in the middle of a sector of 32 bytes.
-
-    L2 takes as long to write a part of a sector as a whole one. So the four threads that share
-    eight columns shift their sums along the row, until each group of eight fills a sector. A thread
-    gets both numbers of a pair from its neighbors. sums: in pairs. start, at: the thread's first
-    element. shape: of C.
-    """
-    m, n = shape
-    row, col = at
-    pairs = len(sums)
-    lane = cute.arch.lane_idx()
-    own = lane % 4
-    first = start - 2 * own  # of the four threads
-    shift = Int32(-(first.toint() >> 2) & 7)  # elements up to the first whole sector
-    turns = ((shift + 1) // 2, shift // 2)  # threads by which even, and odd, columns move
-    sources = [lane - own + (own + turn) % 4 for turn in turns]
-    left = n - (col - 2 * own)  # columns of C from the threads' first one on
-    end = cutlass.min(left, 8 * pairs)
-    whole = row < m and end == 8 * pairs
-    if row >= m:
-        end = Int32(0)
-    for group in cutlass.range_constexpr(-1, pairs, 8):
-        if 8 * group < left:
-            for j in cutlass.range_constexpr(group, min(group + 8, pairs)):
-                two = []
+                    sums[(e, r, j), 0, 0] += beta * pair[e]
+            else:
                 for e in cutlass.range_constexpr(2):
-                    following, given = sums[min(j + 1, pairs - 1)][e], sums[max(j, 0)][e]
-                    given = vectors.either(own < turns[e], following, given)
-                    two.append(cute.arch.shuffle_sync(given, sources[e]))
-                odd = shift % 2 == 1
-                two = [vectors.either(odd, two[1 - e], two[e]) for e in range(2)]
-                column = 8 * j + shift + 2 * own
-                fits = column >= 0 and column + 1 < end
-                if cutlass.const_expr(0 <= j < pairs - 1):
-                    fits = whole or fits
-                if fits:
-                    vectors.write(first + column, two)
-                else:
-                    for e in cutlass.range_constexpr(2):
-                        inside = column + e >= 0 and column + e < end
-                        vectors.write_if(inside, first + (column + e), two[e])
+                    at = start + (8 * j + e) * mD.stride[1]
+                    sums[(e, r, j), 0, 0] += beta * vectors.read_if(8 * j + e < left, at)
 
 
 @cute.jit
@@ -351,6 +290,7 @@ def finish_tile(
     sums: cute.Tensor,
     coords: cute.Tensor,
     output: Output,
+    staged: cute.Pointer,
     known: tuple,
     exponents: tuple,
     tile: tuple,
@@ -359,8 +299,8 @@ def finish_tile(
 ) -> None:
     """Write the thread's elements of one tile of C.
 
-    coords: row and column of each sum within the tile. known: `extremes`. exponents: see `unscale`.
-    tile: batch item, tile row, tile column.
+    coords: row and column of each sum within the tile. staged: `staged_bytes` of shared memory.
+    known: `extremes`. exponents: see `unscale`. tile: batch item, tile row, tile column.
     """
     certain, are_near = known
     item, tile_m, tile_n = tile
@@ -375,13 +315,19 @@ def finish_tile(
         cute.make_layout((m, n), stride=(output.row_d, output.column_d)),
     )
     inside = row0 + config.block_m <= m and col0 + config.block_n <= n
-    wide = inside and mC.iterator.toint() % 32 == 0 and ldc % 8 == 0
-    wide_d = inside and mD.iterator.toint() % 8 == 0 and output.row_d % 2 == 0
-    wide_d = wide_d and output.column_d == 1
+    wide = inside and mD.iterator.toint() % 8 == 0 and output.row_d % 2 == 0
+    wide = wide and output.column_d == 1
     if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
         if output.doubt > 0:
             peak, corner = config.scheme.peak, (row0, col0)
             clear_doubts(coords, output, tile, sizes, config)
             leave_doubtful(sums, coords, output, certain, tile, corner, sizes, inside, peak)
     unscale(sums, coords, exponents, are_near, output.alpha)
-    store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))
+    row, col = coords[(0, 0, 0), 0, 0]
+    row, col = row0 + row, col0 + col
+    if output.beta != 0:
+        add_scaled(sums, mD, (row, col), output.beta, wide)
+    thread, _, _ = cute.arch.thread_idx()
+    warp, lane = thread // 32, thread % 32
+    own = staged + warp * (STAGED_ROWS * PITCH)
+    store_staged(sums, own, (row - lane // 4, col - lane % 4 * 2), mC)

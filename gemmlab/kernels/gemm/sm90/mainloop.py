@@ -100,19 +100,23 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
 
 @cute.jit
 def multiply_k_tile(
-    mma: cute.TiledMma,
     fragments: tuple,
     chains: list[cute.Tensor],
     stages: list[Int32],
     ring: Ring,
     consumer: Int32,
+    work: Work,
+    place: tuple,
+    tile: Int32 | None,
     config: cutlass.Constexpr,
-) -> None:
+) -> tuple:
     """Form the products of one tile of A and B; each of the `chains` covers `promote_k` of k.
 
     stages: where the parts are, largest part first. A part's stage is released as soon as the last
-    product that reads it has finished.
+    product that reads it has finished. tile: the tile of C whose first k-tile this is, or None;
+    while the tensor cores multiply, its place is computed. Returns the place of the present tile.
     """
+    mma = tiled_mma(config)
     CONSUMERS, PRODUCTS = config.consumers, config.scheme.products
     DEPTH = LINE // MMA_K // config.chains  # wgmma per product and chain
     rA, rB = fragments
@@ -129,12 +133,17 @@ def multiply_k_tile(
         warpgroup.commit_group()
         if cutlass.const_expr(CONSUMERS > 1 and i == len(PRODUCTS) - 1):
             pass_turn(consumer, CONSUMERS)
+        if cutlass.const_expr(tile is not None and i == len(PRODUCTS) - 1):
+            place = tile_coordinates(tile, work.m, work.n, config)
+            # Without the shuffles, the compiler moves the divisions to where the place is used.
+            place = tuple([cute.arch.make_warp_uniform(x) for x in place])
         for part in cutlass.range_constexpr(1, config.scheme.parts):
             if cutlass.const_expr(config.scheme.last_product(part) == i - 1):
                 warpgroup.wait_group(1)
                 release(ring, stages[part], config)
     warpgroup.wait_group(0)
     release(ring, stages[0], config)
+    return place
 
 
 @cute.jit
@@ -169,24 +178,26 @@ def consume(
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
-        place = tile_coordinates(tile, work.m, work.n, config)
-        sums.fill(0.0)
-        for k_tile in cutlass.range(work.k_tiles, unroll=1):
-            stages = [None] * PARTS
-            for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
-                cute.arch.mbarrier_wait(ring.full + stage, phase)
-                stages[part] = stage
-                stage, phase = next_stage(stage, phase, config.stages)
-            multiply_k_tile(mma, (rA, rB), chains, stages, ring, consumer, config)
-            for chain in chains:
-                sums.store(sums.load() + chain.load())
-            if cutlass.const_expr(TOTAL > 0):
-                totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
+        place = Int32(0), Int32(0), Int32(0)
+        # The first k-tile begins the sums; then come the others.
+        for others in cutlass.range_constexpr(2):
+            for k_tile in cutlass.range(others, work.k_tiles if others else 1, unroll=1):
+                stages = [None] * PARTS
+                for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
+                    cute.arch.mbarrier_wait(ring.full + stage, phase)
+                    stages[part] = stage
+                    stage, phase = next_stage(stage, phase, config.stages)
+                rest = ring, consumer, work, place, None if others else tile, config
+                place = multiply_k_tile((rA, rB), chains, stages, *rest)
+                for i, chain in enumerate(chains):
+                    sums.store(sums.load() + chain.load() if others or i > 0 else chain.load())
+                if cutlass.const_expr(TOTAL > 0):
+                    totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
         at = ring.exponents + buffer * config.exponents
         rest = known, (at, at + BM), place, (work.m, work.n), config
-        finish_tile(sums, coords, output, *rest)
+        finish_tile(sums, coords, output, ring.staged, *rest)
         buffer = (buffer + 1) % config.exponent_buffers
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
@@ -220,6 +231,7 @@ def play_role(
             a = tma_operand(maps[0], ring.a, BM, config.a_major, *rest_a, config)
             b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config)
             produce(a, b, ring, work, output, config)
+            let_next_start()
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
@@ -276,7 +288,6 @@ def kernel(
     # Of several kernels launched for one product, the counts at `status` decide which one computes.
     counts = (status_a, status_b, doubted)
     limits = (least_risk, most_risk, most_doubts)
-    let_next_start()
     begins = Boolean(True)
     if least_risk > 0:  # rarely computes; else it ends before any setup
         wait_for_previous()

@@ -6,7 +6,7 @@
 from typing import NamedTuple
 
 import cutlass
-from cutlass import Int32, Int64, cute
+from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import cpasync
 
 from gemmlab.kernels.gemm.sm90.config import LINE, WARPGROUP
@@ -23,6 +23,7 @@ class Ring(NamedTuple):
     a: cute.Pointer  # (stages, block_m, LINE)
     b: cute.Pointer  # (stages, block_n, LINE)
     exponents: cute.Pointer  # (exponent_buffers, block_m + block_n)
+    staged: cute.Pointer  # room for `staging`
     full: cute.Pointer  # (stages)
     empty: cute.Pointer  # (stages)
 
@@ -47,6 +48,8 @@ def set_up_ring(
     smem_a = cute.arch.get_dyn_smem(ELEMENTS[config.scheme.dtype], 1024)
     smem_b = smem_a + STAGES * config.block_m * LINE
     exponents = cute.recast_ptr(smem_b + STAGES * config.block_n * LINE, dtype=Int32)
+    count = config.exponent_buffers * config.exponents
+    staged = cute.recast_ptr(exponents + count, dtype=Float32)
     full = cute.arch.alloc_smem(Int64, STAGES, 8)
     empty = cute.arch.alloc_smem(Int64, STAGES, 8)
     if warp == 0:
@@ -59,7 +62,7 @@ def set_up_ring(
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    return Ring(smem_a, smem_b, exponents, full, empty)
+    return Ring(smem_a, smem_b, exponents, staged, full, empty)
 
 
 @cute.jit
