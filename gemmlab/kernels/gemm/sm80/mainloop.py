@@ -260,9 +260,9 @@ def kernel(
             first = t % TILES * PARTS
             tA = [sA[None, None, first + part] for part in range(PARTS)]
             tB = [sB[None, None, first + part] for part in range(PARTS)]
+            if t > 0 and cutlass.const_expr(TOTAL > 0):
+                totals.move_to_totals(own_totals, sums, t, TOTAL)
             multiply_tile(mma, tA, tB, sums, chain, config)
-            if cutlass.const_expr(TOTAL > 0):
-                totals.move_to_totals(own_totals, sums, t + 1, k_tiles, TOTAL)
         if k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
         cute.arch.cp_async_wait_group(0)

@@ -42,7 +42,12 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import Output, computes, extremes, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import (
+    Output,
+    computes,
+    extremes,
+    finish_tile,
+)
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
@@ -105,27 +110,26 @@ def multiply_k_tile(
     stages: list[Int32],
     ring: Ring,
     consumer: Int32,
-    work: Work,
-    place: tuple,
-    tile: Int32 | None,
+    begins: tuple | None,
     config: cutlass.Constexpr,
-) -> tuple:
+) -> tuple | None:
     """Form the products of one tile of A and B; each of the `chains` covers `promote_k` of k.
 
     stages: where the parts are, largest part first. A part's stage is released as soon as the last
-    product that reads it has finished. tile: the tile of C whose first k-tile this is, or None;
-    while the tensor cores multiply, its place is computed. Returns the place of the present tile.
+    product that reads it has finished. begins: the number of the tile of C whose first k-tile this
+    is, and the shape of C; returns the tile's place. None: it is not the first one.
     """
     mma = tiled_mma(config)
     CONSUMERS, PRODUCTS = config.consumers, config.scheme.products
-    DEPTH = LINE // MMA_K // config.chains  # wgmma per product and chain
+    DEPTH = config.promote_k // MMA_K  # wgmma per product and chain
     rA, rB = fragments
+    place = None
     if cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)
     warpgroup.fence()
     for i in cutlass.range_constexpr(len(PRODUCTS)):
         part_a, part_b = PRODUCTS[i]
-        for kk in cutlass.range_constexpr(LINE // MMA_K):
+        for kk in cutlass.range_constexpr(DEPTH * len(chains)):
             chain = chains[kk // DEPTH]
             mma.set(warpgroup.Field.ACCUMULATE, i > 0 or kk % DEPTH > 0)
             tile_a, tile_b = rA[None, None, kk, stages[part_a]], rB[None, None, kk, stages[part_b]]
@@ -133,8 +137,8 @@ def multiply_k_tile(
         warpgroup.commit_group()
         if cutlass.const_expr(CONSUMERS > 1 and i == len(PRODUCTS) - 1):
             pass_turn(consumer, CONSUMERS)
-        if cutlass.const_expr(tile is not None and i == len(PRODUCTS) - 1):
-            place = tile_coordinates(tile, work.m, work.n, config)
+        if cutlass.const_expr(begins is not None and i == len(PRODUCTS) - 1):
+            place = tile_coordinates(*begins, config)
             # Without the shuffles, the compiler moves the divisions to where the place is used.
             place = tuple([cute.arch.make_warp_uniform(x) for x in place])
         for part in cutlass.range_constexpr(1, config.scheme.parts):
@@ -147,6 +151,36 @@ def multiply_k_tile(
 
 
 @cute.jit
+def add_k_tile(
+    sums: cute.Tensor,
+    chains: list[cute.Tensor],
+    fragments: tuple,
+    ring: Ring,
+    stage: Int32,
+    phase: Int32,
+    consumer: Int32,
+    begins: tuple | None,
+    config: cutlass.Constexpr,
+) -> tuple:
+    """Multiply the tile of A and B that begins at `stage`, and add its chains to the sums.
+
+    begins: as for `multiply_k_tile`. Returns the next stage, its phase, and the place.
+    """
+    stages = [None] * config.scheme.parts
+    for part in cutlass.range_constexpr(config.scheme.parts - 1, -1, -1):
+        cute.arch.mbarrier_wait(ring.full + stage, phase)
+        stages[part] = stage
+        stage, phase = next_stage(stage, phase, config.stages)
+    place = multiply_k_tile(fragments, chains, stages, ring, consumer, begins, config)
+    for i, chain in enumerate(chains):
+        if cutlass.const_expr(begins is not None and i == 0):
+            sums.store(chain.load())
+        else:
+            sums.store(sums.load() + chain.load())
+    return stage, phase, place
+
+
+@cute.jit
 def consume(
     ring: Ring,
     work: Work,
@@ -156,8 +190,7 @@ def consume(
     config: cutlass.Constexpr,
 ) -> None:
     """Multiply, add up and store the cluster's tiles of C, `MMA_M` rows per warpgroup."""
-    BM, BN, CLUSTER = config.block_m, config.block_n, config.cluster
-    CONSUMERS, PARTS = config.consumers, config.scheme.parts
+    BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     thread, _, _ = cute.arch.thread_idx()
     mma = tiled_mma(config)
     own = mma.get_slice(consumer * WARPGROUP)
@@ -178,21 +211,22 @@ def consume(
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
-        place = Int32(0), Int32(0), Int32(0)
-        # The first k-tile begins the sums; then come the others.
-        for others in cutlass.range_constexpr(2):
-            for k_tile in cutlass.range(others, work.k_tiles if others else 1, unroll=1):
-                stages = [None] * PARTS
-                for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
-                    cute.arch.mbarrier_wait(ring.full + stage, phase)
-                    stages[part] = stage
-                    stage, phase = next_stage(stage, phase, config.stages)
-                rest = ring, consumer, work, place, None if others else tile, config
-                place = multiply_k_tile((rA, rB), chains, stages, *rest)
-                for i, chain in enumerate(chains):
-                    sums.store(sums.load() + chain.load() if others or i > 0 else chain.load())
+        begins = tile, work.m, work.n
+        given = (rA, rB), ring
+        stage, phase, place = add_k_tile(
+            sums, chains, *given, stage, phase, consumer, begins, config
+        )
+        for k_tile in cutlass.range(1, work.whole, unroll=1):
+            if cutlass.const_expr(TOTAL > 0):
+                totals.move_to_totals(own_totals, sums, k_tile, TOTAL)
+            stage, phase, _ = add_k_tile(sums, chains, *given, stage, phase, consumer, None, config)
+        if cutlass.const_expr(config.chains > 1):
+            for k_tile in cutlass.range(work.whole, work.k_tiles, unroll=1):
                 if cutlass.const_expr(TOTAL > 0):
-                    totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
+                    totals.move_to_totals(own_totals, sums, k_tile, TOTAL)
+                stage, phase, _ = add_k_tile(
+                    sums, chains[:1], *given, stage, phase, consumer, None, config
+                )
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
         at = ring.exponents + buffer * config.exponents
@@ -302,7 +336,11 @@ def kernel(
         output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
         tiles = cute.ceil_div(m, config.block_m * config.cluster)
         tiles *= cute.ceil_div(n, config.block_n) * batch
-        work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
+        k_tiles = cute.ceil_div(k, LINE)
+        whole = k_tiles
+        if cutlass.const_expr(config.chains > 1):
+            whole = cutlass.max(cute.ceil_div(k - config.promote_k, LINE), Int32(1))
+        work = Work(m, n, k_tiles, whole, tiles, bx, blocks)
         sources = (map_a, map_b), (k, batch * config.scheme.parts), scales[2:]
         play_role(sources, ring, work, output, totals_c, warp, (counts, limits), config)
 

@@ -34,6 +34,7 @@ class Work(NamedTuple):
     m: Int32
     n: Int32
     k_tiles: Int32  # tiles of A and of B that a tile of C takes
+    whole: Int32  # … that have more than one chain; at least 1
     tiles: Int32  # a cluster's blocks compute one each
     block: Int32  # this block's index
     blocks: Int32  # of the grid

@@ -32,14 +32,12 @@ def add_totals(sums: cute.Tensor, totals: cute.Tensor) -> None:
 
 
 @cute.jit
-def move_to_totals(
-    totals: cute.Tensor, sums: cute.Tensor, done: Int32, k_tiles: Int32, every: Int32
-) -> None:
-    """After each `every` k-tiles except the last: totals += sums (first time: =), sums = 0.
+def move_to_totals(totals: cute.Tensor, sums: cute.Tensor, done: Int32, every: Int32) -> None:
+    """Before each k-tile that follows `every` others: totals += sums (first time: =), sums = 0.
 
-    done: k-tiles added to `sums` so far, of `k_tiles`.
+    done: k-tiles added to `sums` so far.
     """
-    if done % every == 0 and done < k_tiles:
+    if done % every == 0:
         if done > every:
             add_totals(sums, totals)
         cute.autovec_copy(cute.make_tensor(sums.iterator, totals.shape), totals)
