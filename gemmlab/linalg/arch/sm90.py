@@ -231,23 +231,23 @@ SM90 = Architecture(
     gemv_far=5.7e12,
     gemv_bytes=4.39e12,
     # Of products that are packed; the time of a fallback that is not needed was measured.
-    launch_time=11.6e-6,
+    launch_time=8.97e-6,
     fallback_time=0.2e-6,
     fallback_stored=0.3,
-    packed_unaligned=0.0778,
-    pack_unaligned=0.0793,
-    store_unaligned=0.217,
-    clock_time=4.76e-10,
-    vector_time=1.88e-10,
-    long_vector_time=1.7e-9,
-    pack_k_major_rate=11.2e12,
-    pack_mn_major_rate=7.51e12,
-    pack_far=2.21,
-    pack_l2_bytes=3.88e6,
-    pack_l2_overflow=25.9e6,
+    packed_unaligned=0.0596,
+    pack_unaligned=0.0742,
+    store_unaligned=0.74,
+    clock_time=4.63e-10,
+    vector_time=2.14e-10,
+    long_vector_time=2.3e-9,
+    pack_k_major_rate=8.77e12,
+    pack_mn_major_rate=6.11e12,
+    pack_far=1.52,
+    pack_l2_bytes=2.88e6,
+    pack_l2_overflow=27e6,
     l2_bytes=34.6e6,
     l2_overflow=9.73e6,
-    store_rate=6.22e12,
+    store_rate=11.6e12,
     # The tiles are a guess at those of cuBLAS.
     sgemm=(
         SgemmTile(128, 128, 2, busy=8.37e-8, between=2.98e-6, latency=5e-8, ends=2e-6),
@@ -282,7 +282,6 @@ SM90 = Architecture(
     sgemm_vector_start=3.14e-6,
     sgemm_vector_near=3.98e12,
     sgemm_vector_bytes=3.51e12,
-    # Of 7,030 larger products drawn at random, `fp16x3` is predicted to be the fastest for all but
-    # five, and to take at most 1.1 times as long as the fastest.
-    large=Large(side=704, depth=384, work=1_200_000_000),
+    # Of 12,806 larger products drawn at random, `fp16x3` is predicted to be the fastest for all.
+    large=Large(side=704, depth=64, work=1_100_000_000),
 )

@@ -29,7 +29,7 @@ LARGEST = 6e10  # multiply-adds; products with more are packed
 # The share of SGEMM's time that another tier must be predicted to take at most: predictions are not
 # exact enough for smaller differences. It is 1 for products with a vector, whose times are those of
 # reading the matrix, and which then need no kernel of cuBLAS.
-SURE = 0.93
+SURE = 0.95
 _NARROW = 16  # rows or columns
 
 

@@ -33,7 +33,7 @@ longer than the epilogue's arithmetic.
 Consumer warpgroups take turns: while one adds up its chains, the wgmma of the other keep the tensor
 cores busy. The blocks of a cluster compute tiles of C one below the other. They need the same tiles
 of B: each copies a share and multicasts it. Limiter: power. The tensor cores are busy and the clock
-drops.
+drops. Of shallow products: the ends of tiles of C, and L1, which serves wgmma, TMA and stores.
 """
 
 import cutlass
@@ -42,12 +42,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import (
-    Output,
-    computes,
-    extremes,
-    finish_tile,
-)
+from gemmlab.kernels.gemm.sm90.epilogue import Output, computes, extremes, finish_tile
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
@@ -156,9 +151,9 @@ def add_k_tile(
     chains: list[cute.Tensor],
     fragments: tuple,
     ring: Ring,
+    consumer: Int32,
     stage: Int32,
     phase: Int32,
-    consumer: Int32,
     begins: tuple | None,
     config: cutlass.Constexpr,
 ) -> tuple:
@@ -206,27 +201,22 @@ def consume(
     TOTAL = config.total_k // LINE  # k-tiles
     coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
-    known = extremes(output)
+    known, given = extremes(output), ((rA, rB), ring, consumer)
     stage, phase, buffer = Int32(0), Int32(0), Int32(0)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
     for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
         begins = tile, work.m, work.n
-        given = (rA, rB), ring
-        stage, phase, place = add_k_tile(
-            sums, chains, *given, stage, phase, consumer, begins, config
-        )
+        stage, phase, place = add_k_tile(sums, chains, *given, stage, phase, begins, config)
         for k_tile in cutlass.range(1, work.whole, unroll=1):
             if cutlass.const_expr(TOTAL > 0):
                 totals.move_to_totals(own_totals, sums, k_tile, TOTAL)
-            stage, phase, _ = add_k_tile(sums, chains, *given, stage, phase, consumer, None, config)
+            stage, phase, _ = add_k_tile(sums, chains, *given, stage, phase, None, config)
         if cutlass.const_expr(config.chains > 1):
             for k_tile in cutlass.range(work.whole, work.k_tiles, unroll=1):
                 if cutlass.const_expr(TOTAL > 0):
                     totals.move_to_totals(own_totals, sums, k_tile, TOTAL)
-                stage, phase, _ = add_k_tile(
-                    sums, chains[:1], *given, stage, phase, consumer, None, config
-                )
+                stage, phase, _ = add_k_tile(sums, chains[:1], *given, stage, phase, None, config)
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
         at = ring.exponents + buffer * config.exponents
@@ -265,7 +255,7 @@ def play_role(
             a = tma_operand(maps[0], ring.a, BM, config.a_major, *rest_a, config)
             b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config)
             produce(a, b, ring, work, output, config)
-            let_next_start()
+            let_next_start()  # not earlier: its instructions would displace those of this kernel
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
