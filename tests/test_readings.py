@@ -46,6 +46,9 @@ EQUAL = (
 # Equal unless ptxas converted a branch into predicates, as it does around guarded shared memory
 # accesses: hardware counts an instruction as executed even if all its lanes are off.
 INSTRUCTIONS = ("smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_shared_st.sum")
+# At the end of a tile, LLVM moves one load behind a branch and ptxas another one: at the ragged
+# shape, a warp executes the first but not the second. Counts from machine code are equal.
+MOVED = {("gemm:fp16x3", INSTRUCTIONS[0]): 1, ("gemm:bf16x6", INSTRUCTIONS[0]): 1}
 # Hardware adds waits that addresses do not explain, never fewer wavefronts: the largest factor.
 AT_LEAST = {
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 1.01,
@@ -185,8 +188,9 @@ def test_counters_are_the_hardwares(reading):
     # With cp.async hardware counts three more loads per tile and warp, without wavefronts.
     copies = hardware.get("smsp__inst_executed_op_ldgsts.sum")
     for counter in INSTRUCTIONS:
-        assert counters[counter] <= hardware[counter]
-        assert counters[counter] == hardware[counter] or problem.name != "gemm" or copies
+        executed = counters[counter] - MOVED.get((name, counter), 0)
+        assert executed <= hardware[counter]
+        assert executed == hardware[counter] or problem.name != "gemm" or copies
     for counter, factor in AT_LEAST.items():
         read = hardware.get(counter, counters[counter])
         assert counters[counter] <= read <= factor * counters[counter]
