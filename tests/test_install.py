@@ -42,7 +42,7 @@ def tree(tmp_path_factory):
         for code in variants.kernels(SM90)
     }
     folder = copy / "gemmlab" / "built" / SM90.target
-    built.write(folder, {"nvidia-cutlass-dsl": "4.8.1"}, building.sources(SM90), kernels)
+    built.write(folder, {"nvidia-cutlass-dsl": "4.8.1"}, building.sources(SM90), kernels, {})
     return copy
 
 

@@ -1,7 +1,8 @@
-"""Kernels that are built before a release: a folder of cubins, with a manifest of their sources.
+"""What is built before a release: a folder of kernels and formulas, with a manifest.
 
-    manifest.json   what each cubin is, and hashes of the cubins and of the files they come from
+    manifest.json   what each cubin is, hashes of all files, and of the sources they come from
     <name>.cubin    the machine code of one kernel
+    <name>.py       formulas of one function: `linalg.planning.prepared`
 
 This needs the standard library alone, because the build hook of a wheel runs it, too.
 """
@@ -12,8 +13,10 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +31,13 @@ class Manifest:
 
     compiler: version by name. sources: the hash of each file that determines which kernels there
     are, or their code, by its path in the package. kernels: the description of each kernel by the
-    name of its file; "sha256" is the hash of its cubin.
+    name of its file; "sha256" is the hash of its cubin. formulas: hashes by the names of the files.
     """
 
     compiler: Mapping[str, str]
     sources: Mapping[str, str]
     kernels: Mapping[str, Mapping[str, Any]]
+    formulas: Mapping[str, str] = field(default_factory=dict)
 
     def changed(self) -> list[str]:
         """Return the source files that are no longer as they were when the kernels were built."""
@@ -45,6 +49,13 @@ def read(folder: Path) -> Manifest | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return Manifest(**json.loads((folder / _MANIFEST).read_bytes()))
     return None
+
+
+@cache
+def current(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder if it was built from the present sources, else None."""
+    manifest = read(folder)
+    return None if manifest is None or manifest.changed() else manifest
 
 
 def problem(folder: Path, pins: Iterable[str]) -> str | None:
@@ -63,6 +74,9 @@ def problem(folder: Path, pins: Iterable[str]) -> str | None:
     for name, kernel in manifest.kernels.items():
         if cubin(folder, name, kernel["sha256"]) is None:
             return f"{name}.cubin is missing or damaged"
+    for name, sha256 in manifest.formulas.items():
+        if _sha256(folder / f"{name}.py") != sha256:
+            return f"{name}.py is missing or damaged"
     return None
 
 
@@ -75,33 +89,59 @@ def cubin(folder: Path, name: str, sha256: str) -> bytes | None:
     return None
 
 
+def formulas(folder: Path, name: str) -> Callable[..., Any] | None:
+    """Return the function in a file of formulas; None if there is no current one."""
+    manifest = current(folder)
+    spec = spec_from_file_location(f"{__name__}.{name}", folder / f"{name}.py")
+    if manifest is None or name not in manifest.formulas or spec is None or spec.loader is None:
+        return None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)  # keeps its bytecode, as imports do
+    except OSError:
+        return None
+    function: Callable[..., Any] = module.traced
+    return function
+
+
 def write(
     folder: Path,
     compiler: Mapping[str, str],
     sources: Iterable[str],
     kernels: Mapping[str, tuple[Mapping[str, Any], bytes]],
+    formulas: Mapping[str, str],
 ) -> Manifest:
-    """Replace a folder by these kernels: description and machine code of each by its name."""
+    """Replace a folder by these kernels and formulas.
+
+    kernels: description and machine code of each by its name. formulas: the text of each file.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     described = {}
     for name, (description, data) in kernels.items():
         (folder / f"{name}.cubin").write_bytes(data)
         described[name] = {**description, "sha256": hashlib.sha256(data).hexdigest()}
+    for name, text in formulas.items():
+        (folder / f"{name}.py").write_text(text)
     hashes = {name: hash_of(name) for name in sorted(sources)}
-    manifest = Manifest(dict(compiler), hashes, described)
+    made = {name: _sha256(folder / f"{name}.py") for name in formulas}
+    manifest = Manifest(dict(compiler), hashes, described, made)
     (folder / _MANIFEST).write_text(json.dumps(asdict(manifest)))  # last: complete now
     return manifest
 
 
 def name_of(*parts: str) -> str:
-    """Return a kernel's name in a folder: a hash of all that distinguishes it."""
+    """Return the name of a file in a folder: a hash of all that distinguishes it."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def hash_of(name: str) -> str:
     """Return the hash of a file of the package; "" if it is missing."""
+    return _sha256(PACKAGE / name)
+
+
+def _sha256(file: Path) -> str:
     try:
-        return hashlib.sha256((PACKAGE / name).read_bytes()).hexdigest()
+        return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
         return ""

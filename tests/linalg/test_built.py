@@ -16,7 +16,7 @@ from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.lab import environment
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.arch.sm90 import SM90
-from gemmlab.linalg.planning import variants
+from gemmlab.linalg.planning import prepared, times, variants
 from gemmlab.linalg.planning.launch import Code
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Choice, fallback_of
@@ -27,6 +27,10 @@ from gemmlab.linalg.shapes import Operand, Stack
 
 ROOT = str(built.PACKAGE).encode()
 CODES = variants.kernels(SM90)
+# What `decide` is asked for products of a row-major a and b, on the GPU that was measured.
+NAMES = (("ieee", None), ("fp16x3", "bf16x6"), ("fma", None))
+QUESTION = SM90.capability, SM90.multiprocessors, (True, False), (NAMES,)
+FORMULA = "def traced(m, n, k, batch):\n return 'built' if m < 100 else None\n"
 SIZES = st.integers(1, 40_000) | st.integers(0, 15).map(lambda e: 2**e)
 
 
@@ -83,8 +87,13 @@ def folder(tmp_path, monkeypatch):
         for code, (entry, cubin) in zip(CODES, made, strict=False)
     }
     compiler = {"nvidia-cutlass-dsl": "4.8.1"}
-    built.write(tmp_path / SM90.target, compiler, building.sources(SM90), described)
-    return tmp_path / SM90.target
+    formulas = {times.name_of(times.decide, *QUESTION): FORMULA}
+    built.write(tmp_path / SM90.target, compiler, building.sources(SM90), described, formulas)
+    built.current.cache_clear()
+    times.formulas.cache_clear()
+    yield tmp_path / SM90.target
+    built.current.cache_clear()
+    times.formulas.cache_clear()
 
 
 def refuse(_: Code) -> Artifact:
@@ -123,10 +132,10 @@ def test_kernels_of_other_sources_are_not_used_and_not_released(folder, monkeypa
     assert built.problem(folder, pins) is None
     assert environment.report()["built_kernels"] == "2 for sm_90a"
     monkeypatch.setattr(built, "PACKAGE", folder)  # a package that has none of the files
-    runtime._current.cache_clear()
+    built.current.cache_clear()
     assert runtime.find(CODES[0]) is None
     assert environment.report()["built_kernels"] == "2 for sm_90a (outdated, not used)"
-    runtime._current.cache_clear()
+    built.current.cache_clear()
     assert "kernels/gemm/sm90/pack.py" in str(built.problem(folder, pins))
 
 
@@ -137,6 +146,57 @@ def test_a_release_needs_the_compiler_that_it_names_and_every_cubin(folder):
     assert str(built.problem(folder, ["nvidia-cutlass-dsl==4.8.1"])).startswith(f"{name}.cubin")
     (folder / "manifest.json").write_text("{}")
     assert "cannot be read" in str(built.problem(folder, []))
+
+
+@pytest.mark.usefixtures("folder")
+def test_built_formulas_are_used_where_they_apply():
+    gpu, options = QUESTION[:-1], QUESTION[-1]
+    decide = times.formulas(times.decide, *gpu, *options)
+    own = times.new_formulas(times.decide, *gpu, options)
+    assert decide(64, 4096, 4096, 1) == "built"
+    for m in range(1000, 1020):  # for which it makes formulas
+        assert decide(m, 4096, 4096, 1) == own(m, 4096, 4096, 1) != "built"
+    assert decide.text and decide(64, 4096, 4096, 1) == "built"
+
+
+@pytest.mark.parametrize("harm", ["missing", "other sources"])
+def test_formulas_that_are_not_there_are_made(folder, monkeypatch, harm):
+    (file,) = folder.glob("*.py")
+    if harm == "missing":
+        file.unlink()
+    else:
+        monkeypatch.setattr(built, "PACKAGE", folder)
+    decide = times.formulas(times.decide, *QUESTION[:-1], *QUESTION[-1])
+    assert decide(64, 4096, 4096, 1) not in ("built", None)
+
+
+def test_a_release_needs_every_formula(folder):
+    (file,) = folder.glob("*.py")
+    file.write_text("")
+    assert str(built.problem(folder, ["nvidia-cutlass-dsl==4.8.1"])).startswith(file.name)
+
+
+def test_formulas_for_a_release_are_those_that_products_ask_for(monkeypatch):
+    monkeypatch.setattr(prepared, "SHAPES", 40)
+    texts, asked = prepared.texts(SM90), 0
+    for m, n, k, batch in prepared.shapes():
+        case = Case(m, n, k, batch, SM90.capability, SM90.multiprocessors, QUESTION[2])
+        for function, options in prepared.questions(case):
+            text = texts.get(times.name_of(function, *QUESTION[:3], options), "traced = None")
+            exec(text, space := {})
+            found = space["traced"] and space["traced"](m, n, k, batch)
+            if found is not None:
+                asked += 1
+                assert chosen(found) == chosen(function(case, *options))
+    assert asked > 40
+
+
+def chosen(answer):
+    """Of a decision: the tier, its tiles and the times. A formula also has tiles of other tiers."""
+    if not isinstance(answer, tuple):
+        return answer
+    tier, tiles, seconds = answer
+    return tier, tiles[tier], seconds
 
 
 @pytest.mark.parametrize("file", ["kernels/gemm/sm90/pack.py", "linalg/planning/plan.py"])
@@ -151,7 +211,7 @@ def nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(kernels, "_loadable", {})
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path / "cache"))
     kernels.artifact.cache_clear()
-    runtime._current.cache_clear()
+    built.current.cache_clear()
 
 
 @pytest.mark.usefixtures("nothing")
@@ -159,13 +219,14 @@ def nothing(tmp_path, monkeypatch):
 def test_missing_kernels_are_compiled_in_child_processes_and_built(monkeypatch):
     small = [code for code in CODES if code[0] in ("find_peaks", "repair")][:2]
     monkeypatch.setattr(variants, "kernels", lambda _: small)
+    monkeypatch.setattr(prepared, "SHAPES", 8)
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "cutlass", None)  # this process compiles nothing
         kernels.prepare(small)
         manifest = building.build(SM90)
     compiled = [kernels.loadable(code) for code in small]
     kernels._loadable.clear()
-    runtime._current.cache_clear()
+    built.current.cache_clear()
     found = [kernels.loadable(code) for code in small]
     assert len(manifest.kernels) == 2
     assert [x.cubin for x in found] == [x.cubin for x in compiled]

@@ -143,6 +143,7 @@ class Traces:
         as many numbers as `place` does.
         """
         self._names, self._place, self._lines = names, place, list[list[str]]()
+        self.text = ""  # Python that defines the function, as `traced`
         # Takes what the plan takes, and returns nested tuples of numbers. None where a comparison
         # has another outcome than for the values of each trace.
         self.function: Callable[..., Any] = lambda *_: None
@@ -154,18 +155,34 @@ class Traces:
         """Trace the plan where the function does not apply yet. Raises NotTraceable."""
         lines = [*self._lines, _traced(self._names, values, plan, self._place)]
         names = self._names if self._place is None else [*self._names, "place"]
-        self.function = _compiled(names, lines)
-        self._lines = lines
+        text = _text(names, lines)
+        self.function, self.text, self._lines = _compiled(text), text, lines
 
 
 class Formulas:
     """A function of numbers, computed by formulas: one for each outcome of its comparisons."""
 
-    def __init__(self, names: Sequence[str], function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        function: Callable[..., Any],
+        made: Callable[..., Any] | None = None,
+    ) -> None:
+        """made: formulas made earlier, as `text` defines them."""
         self._traces, self._function, self._calls = Traces(names), function, 0
-        self._adding = threading.Lock()
+        self._made, self._adding = made or self._traces.function, threading.Lock()
+
+    @property
+    def text(self) -> str:
+        """Python that defines a function `traced`, which applies the formulas made by this object.
+
+        It returns None where there is no formula. Empty if none has been made.
+        """
+        return self._traces.text
 
     def __call__(self, *numbers: float) -> Any:
+        if (found := self._made(*numbers)) is not None:
+            return found
         if (found := self._traces.function(*numbers)) is not None:
             return found
         # Making a formula takes as long as about forty calls without it.
@@ -203,11 +220,15 @@ def _traced(
     return [*before, *later, result]
 
 
-def _compiled(names: Sequence[str], traces: Sequence[Sequence[str]]) -> Callable[..., Any]:
+def _text(names: Sequence[str], traces: Sequence[Sequence[str]]) -> str:
     lines = _joined(_sooner(_needed(_merged(traces))[0]))
     body = "\n".join(_indented(lines))
+    return f"def traced({', '.join(names)}):\n{body}\n"
+
+
+def _compiled(text: str) -> Callable[..., Any]:
     space: dict[str, Any] = {"__name__": __name__}
-    exec(f"def traced({', '.join(names)}):\n{body}\n", space)
+    exec(text, space)
     function: Callable[..., Any] = space["traced"]
     return function
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from gemmlab.core import built
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
@@ -156,13 +157,36 @@ def formulas(
     k_major: tuple[bool, bool],
     *options: Any,
 ) -> Formulas:
-    """Return a function of m, n, k and the batch that computes a function of a `Case`."""
+    """Return a function of m, n, k and the batch that computes a function of a `Case`.
+
+    It has the formulas that were built for the GPU, and makes others.
+    """
+    arch = None if capability is None else ARCHITECTURES.get(capability)
+    question = function, capability, multiprocessors, k_major, options
+    made = built.formulas(built.FOLDER / arch.target, name_of(*question)) if arch else None
+    return new_formulas(*question, made)
+
+
+def new_formulas(
+    function: Callable[..., Any],
+    capability: tuple[int, int] | None,
+    multiprocessors: int,
+    k_major: tuple[bool, bool],
+    options: tuple[Any, ...],
+    made: Callable[..., Any] | None = None,
+) -> Formulas:
+    """Return `formulas` with those `made` earlier, or none."""
 
     def of_sizes(m: int, n: int, k: int, batch: int) -> Any:
         batch = 1 if batch == 1 else batch  # a formula of its own
         return function(Case(m, n, k, batch, capability, multiprocessors, k_major), *options)
 
-    return Formulas(("m", "n", "k", "batch"), of_sizes)
+    return Formulas(("m", "n", "k", "batch"), of_sizes, made)
+
+
+def name_of(function: Callable[..., Any], *rest: Any) -> str:
+    """Return the name of the file that has the formulas of a function for a GPU."""
+    return built.name_of(function.__name__, repr(rest))
 
 
 def fp16x3_time(case: Case, fallback: bool = True) -> float:

@@ -6,12 +6,8 @@ since, they are ignored.
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.core import built
-from gemmlab.core.built import Manifest
 from gemmlab.linalg.planning.launch import Code
 
 
@@ -19,7 +15,7 @@ def find(code: Code) -> Artifact | None:
     """Return a built kernel, without its PTX; None if there is none of the present sources."""
     target, name = code[-1].target, name_of(code)
     folder = built.FOLDER / target
-    manifest = _current(folder)
+    manifest = built.current(folder)
     kernel = manifest and manifest.kernels.get(name)
     if not manifest or not kernel:
         return None
@@ -34,12 +30,6 @@ def find(code: Code) -> Artifact | None:
         cubin=cubin,
         versions=dict(manifest.compiler),
     )
-
-
-@cache
-def _current(folder: Path) -> Manifest | None:
-    manifest = built.read(folder)
-    return None if manifest is None or manifest.changed() else manifest
 
 
 def name_of(code: Code) -> str:
