@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -183,7 +184,8 @@ def test_formulas_for_a_release_are_those_that_products_ask_for(monkeypatch):
         case = Case(m, n, k, batch, SM90.capability, SM90.multiprocessors, QUESTION[2])
         for function, options in prepared.questions(case):
             text = texts.get(times.name_of(function, *QUESTION[:3], options), "traced = None")
-            exec(text, space := {})
+            space: dict[str, Any] = {}
+            exec(text, space)
             found = space["traced"] and space["traced"](m, n, k, batch)
             if found is not None:
                 asked += 1

@@ -23,7 +23,7 @@ def texts(arch: Architecture) -> dict[str, str]:
     """Return the text of each formula, by the name of its file."""
     found: dict[str, Formulas] = {}
     for m, n, k, batch in shapes():
-        for k_major in product((True, False), repeat=2):
+        for k_major in product((True, False), (True, False)):
             gpu = arch.capability, arch.multiprocessors, k_major
             for function, options in questions(Case(m, n, k, batch, *gpu)):
                 name = times.name_of(function, *gpu, options)

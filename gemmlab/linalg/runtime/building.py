@@ -36,6 +36,6 @@ def sources(arch: Architecture) -> list[str]:
     Paths are relative to the package.
     """
     files = [kernels.source_of(name, arch) for name in arch.kernels]
-    files += [Path(x.__file__) for x in (variants, prepared)]
+    files += [Path(variants.__file__), Path(prepared.__file__)]
     files.append(Path(cute.__file__).with_name("cute_launch.py"))
     return [*closure.members(*files), "compile/cache.py"]  # the latter has the cache's FORMAT
