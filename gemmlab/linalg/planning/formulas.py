@@ -355,7 +355,9 @@ def _with_texts(lines: _Counted, texts: dict[str, str]) -> list[_Line]:
     """The lines, where expressions replace their variables, if `texts` has them."""
 
     def joined(text: str) -> str:
-        return _VARIABLE.sub(lambda name: texts.get(name[0], name[0]), text)
+        parts = [*_parts(text)]
+        parts[1::2] = [texts.get(name, name) for name in parts[1::2]]
+        return "".join(parts)
 
     found: list[_Line] = []
     for line, uses in lines:
@@ -381,13 +383,19 @@ def _indented(lines: Sequence[_Line], depth: int = 1) -> Iterator[str]:
             yield " " * depth + line
 
 
-_VARIABLE = re.compile(r"\bv\d+\b")
+_VARIABLE = re.compile(r"\b(v\d+)\b")
 _LONGEST = 200  # characters of such an expression: Python limits how deep brackets are nested
 
 
-@lru_cache(4096)  # each line is read several times, and again with each trace that has it
+@lru_cache(8192)  # each line is read several times, and again with each trace that has it
+def _parts(text: str) -> list[str]:
+    """The text, split: every second part is a variable."""
+    return _VARIABLE.split(text)
+
+
+@lru_cache(8192)
 def _variables(text: str) -> tuple[str, ...]:
-    return tuple(_VARIABLE.findall(text))
+    return tuple(_parts(text)[1::2])
 
 
 def least(x: Any, y: Any) -> Any:
