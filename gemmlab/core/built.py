@@ -90,16 +90,14 @@ def cubin(folder: Path, name: str, sha256: str) -> bytes | None:
 
 
 def formulas(folder: Path, name: str) -> Callable[..., Any] | None:
-    """Return the function in a file of formulas; None if there is no current one."""
-    manifest = current(folder)
-    spec = spec_from_file_location(f"{__name__}.{name}", folder / f"{name}.py")
-    if manifest is None or name not in manifest.formulas or spec is None or spec.loader is None:
+    """Return the function in a file of formulas; None if it is missing, damaged or outdated."""
+    manifest, file = current(folder), folder / f"{name}.py"
+    wanted = manifest and manifest.formulas.get(name)
+    spec = spec_from_file_location(f"{__name__}.{name}", file)
+    if not wanted or _sha256(file) != wanted or spec is None or spec.loader is None:
         return None
     module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)  # keeps its bytecode, as imports do
-    except OSError:
-        return None
+    spec.loader.exec_module(module)  # keeps its bytecode, as imports do
     function: Callable[..., Any] = module.traced
     return function
 

@@ -160,11 +160,13 @@ def test_built_formulas_are_used_where_they_apply():
     assert decide.text and decide(64, 4096, 4096, 1) == "built"
 
 
-@pytest.mark.parametrize("harm", ["missing", "other sources"])
+@pytest.mark.parametrize("harm", ["missing", "empty", "half a file", "other sources"])
 def test_formulas_that_are_not_there_are_made(folder, monkeypatch, harm):
     (file,) = folder.glob("*.py")
     if harm == "missing":
         file.unlink()
+    elif harm != "other sources":
+        file.write_text("" if harm == "empty" else FORMULA[:-5])
     else:
         monkeypatch.setattr(built, "PACKAGE", folder)
     decide = times.formulas(times.decide, *QUESTION[:-1], *QUESTION[-1])
