@@ -134,20 +134,20 @@ def test_a_deep_product_is_added_up_in_parts(
 
 
 @pytest.mark.parametrize(
-    ("tile", "order", "n"),
+    ("tile", "order", "shape"),
     [
-        (PAIR, "reversed", 20),
-        (PAIR, "reversed", 69),
-        (replace(PAIR, scheme=BF16X6, stages=4, total_k=64), "in-order", 20),
+        (PAIR, "reversed", (300, 20, 130)),
+        (PAIR, "reversed", (140, 69, 40)),  # whose rows are not aligned
+        (replace(PAIR, scheme=BF16X6, stages=4, total_k=64), "in-order", (300, 20, 130)),
     ],
 )
 @pytest.mark.slow
 def test_nothing_is_found_where_stages_and_totals_are_used_again(
-    tile: TileConfig, order: str, n: int
+    tile: TileConfig, order: str, shape: tuple[int, int, int]
 ) -> None:
     """Two consumer warpgroups per block of a cluster, with as few stages as there may be; several
     blocks repair non-finite rows."""
-    a, b = matrices(300, n, 130)
+    a, b = matrices(*shape)
     a[3, 5] = np.nan
     kinds = ("races", "global-races", "copies", "barriers", "clusters", "warps")
     c, report = product(a, b, tile, check=kinds, order=order)
