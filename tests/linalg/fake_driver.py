@@ -235,7 +235,7 @@ def slow_multiply_adds() -> Iterator[None]:
     """Small products run in `ieee`, as where cuBLAS is predicted to be as fast as `fma`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(times, "fma_time", lambda *_: gemv.NEVER)
-        patch.setattr(built, "FOLDER", built.FOLDER / "none")  # its formulas know that time
+        patch.setattr(built, "FOLDER", built.FOLDER / "none")  # built formulas contain `fma_time`
         times.formulas.cache_clear()
         yield
     times.formulas.cache_clear()

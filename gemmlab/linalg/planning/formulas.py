@@ -170,7 +170,7 @@ class Formulas:
     ) -> None:
         """made: formulas made earlier, as `text` defines them."""
         self._traces, self._function, self._calls = Traces(names), function, 0
-        self._made, self._adding = made or self._traces.function, threading.Lock()
+        self._made, self._adding = made or (lambda *_: None), threading.Lock()
 
     @property
     def text(self) -> str:

@@ -33,7 +33,7 @@ longer than the epilogue's arithmetic.
 Consumer warpgroups take turns: while one adds up its chains, the wgmma of the other keep the tensor
 cores busy. The blocks of a cluster compute tiles of C one below the other. They need the same tiles
 of B: each copies a share and multicasts it. Limiter: power. The tensor cores are busy and the clock
-drops. Of shallow products: the ends of tiles of C, and L1, which serves wgmma, TMA and stores.
+drops. Shallow products are limited by the epilogue, and by L1, which serves wgmma, TMA and stores.
 """
 
 import cutlass

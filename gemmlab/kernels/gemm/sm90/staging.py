@@ -62,6 +62,7 @@ def stage(
 
 @cute.jit
 def store_aligned(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor) -> None:
+    """`store_staged` where each four elements of a row of C are 16-byte aligned."""
     lane, pieces = cute.arch.lane_idx(), sums.shape[0][2] // PAIRS
     line, four = lane // LANES, lane % LANES * 4
     source = staged + (line * PITCH + MARGIN + four)
@@ -81,7 +82,11 @@ def store_aligned(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cu
 
 @cute.jit
 def store_shifted(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor) -> None:
-    """A row's columns are stored in fours, of which the first contains column -`shift`."""
+    """`store_staged` for any alignment.
+
+    A row is stored in groups of four elements. The first group begins at column -`shift`, where a
+    sector begins.
+    """
     lane, pieces = cute.arch.lane_idx(), sums.shape[0][2] // PAIRS
     line, four = lane // LANES, lane % LANES * 4
     rows = [row_of(corner, line + LINES * i, mC) for i in range(ROUNDS)]
