@@ -1,6 +1,7 @@
 """Every way to multiply without packing: each tile and each division of k, at shapes of every kind.
 
-`routes` are those of `tf32x3`, `fma` those of multiply-adds.
+`routes` are those of `tf32x3`, `fp16x3s` those with one packed operand, `fma` those of
+multiply-adds.
 
     python -m benchmarks direct benchmarks/h200/direct.json
 
@@ -16,6 +17,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from math import inf
 from statistics import geometric_mean
@@ -32,15 +34,24 @@ from benchmarks.record import Row
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.gemv import NEVER
-from gemmlab.linalg.planning.program import Factor, Job, Route, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job, Route
 from gemmlab.linalg.planning.tiers import Choice, fallback_of
-from gemmlab.linalg.planning.times import DIRECT, FASTEST, FMA, LEAST_DEPTH, UNPACKED, Case
+from gemmlab.linalg.planning.times import (
+    DIRECT,
+    FASTEST,
+    FMA,
+    LEAST_DEPTH,
+    STREAMED,
+    UNPACKED,
+    Case,
+)
 from gemmlab.linalg.runtime.launches import Launcher
 from gemmlab.linalg.shapes import Stack
 from gemmlab.report.markdown import table
 
 Shape = tuple[int, int, int, int, str]  # m, n, k, batch, transposes
-NAMES = {DIRECT: "routes", FMA: FMA}  # of the routes of a tier in a row
+NAMES = {DIRECT: "routes", FMA: FMA, STREAMED: STREAMED}  # of the routes of a tier in a row
 ROUNDS = 4  # replays of a graph
 GRAPH_S = 5e-4  # of calls in a graph
 SLOWEST = 4  # times SGEMM, as predicted; slower routes are left out
@@ -77,8 +88,9 @@ DRAWN_VECTORS, LARGEST_VECTOR = 240, 2**27  # how many more, at random; elements
 SEEDS, LARGEST_DRAWN = range(1000, 1036), 3e10
 # Drawn products with fewer multiply-adds, or less depth, are not packed: that is far slower.
 LEAST_PACKED, LEAST_PACKED_K = 1e8, 48
+LEAST_STREAMED = 3e7  # multiply-adds of a drawn product that may be fastest with one packed operand
 LARGEST_FMA = 3e9  # multiply-adds of a drawn product that multiply-adds may compute fastest
-PROMISING = {DIRECT: 3, FMA: 2}  # routes that are predicted to be fastest
+PROMISING = {DIRECT: 3, FMA: 2, STREAMED: 2}  # routes that are predicted to be fastest
 DIGITS = 4  # of the microseconds of drawn products
 
 
@@ -99,22 +111,28 @@ def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -
     found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
     found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
     packed = bound(gpu, launcher, a, b, c, Choice(FASTEST, "measured", arch=SM90))
-    found |= {FASTEST: microseconds(gpu, packed), "routes": [], FMA: []}
+    found |= {FASTEST: microseconds(gpu, packed), "routes": [], STREAMED: [], FMA: []}
     if work > LARGEST:
         return found
 
     def measured(tier: str, index: int) -> list[float | None]:
-        call = bound(gpu, launcher, a, b, c, Choice(tier, "measured", arch=SM90), index)
+        call = bound(gpu, launcher, a, b, c, choice_of(tier), index)
         c.fill_(float("nan"))
         call()
         error = None if exact is None else float(((c.double() - exact).abs() / size).max()) * 2**24
         return [index, microseconds(gpu, call), error and round(error, 2)]
 
-    for index, seconds in enumerate(seconds_of(DIRECT, m, n, k, batch, way)):
-        if seconds * 1e6 <= SLOWEST * found["sgemm"]:
-            found["routes"].append(measured(DIRECT, index))
+    for tier in (DIRECT, STREAMED):
+        for index, seconds in enumerate(seconds_of(tier, m, n, k, batch, way)):
+            if seconds * 1e6 <= SLOWEST * found["sgemm"]:
+                found[NAMES[tier]].append(measured(tier, index))
     found[FMA] = [measured(FMA, index) for index in promising(m, n, k, batch, way)]
     return found
+
+
+def choice_of(tier: str) -> Choice:
+    """The tier, with the fallback that it needs."""
+    return Choice(tier, "measured", DIRECT if tier == STREAMED else None, SM90)
 
 
 def seconds_of(tier: str, m: int, n: int, k: int, batch: int, way: str) -> list[float]:
@@ -177,7 +195,7 @@ def drawn_row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: 
     a, b, c = arrays(gpu, m, n, k, batch, way)
 
     def measured(tier: str, fallback: str | None, index: int | None) -> float:
-        choice = Choice(tier, "measured", fallback, SM90)
+        choice = replace(choice_of(tier), fallback=fallback) if fallback else choice_of(tier)
         return digits(microseconds(gpu, bound(gpu, launcher, a, b, c, choice, index)))
 
     found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
@@ -199,6 +217,7 @@ def few_operations(seeds: Iterable[int]) -> list[Shape]:
 def fastest_routes(m: int, n: int, k: int, batch: int, way: str) -> dict[str, list[int]]:
     """Of each tier that may be the fastest: its most promising routes, best first."""
     possible = {DIRECT: k >= LEAST_DEPTH, FMA: m * n * k * batch <= LARGEST_FMA}
+    possible[STREAMED] = possible[DIRECT] and m * n * k * batch > LEAST_STREAMED
     found = {}
     for tier in (x for x, may in possible.items() if may):
         times = seconds_of(tier, m, n, k, batch, way)
@@ -282,6 +301,7 @@ def tables(record: Row) -> dict[str, str]:
         "m × n × k",
         "SGEMM",
         "`fp16x3`",
+        "`fp16x3s`",
         "`tf32x3`",
         "`fma`",
         "SGEMM / fastest",
@@ -290,7 +310,7 @@ def tables(record: Row) -> dict[str, str]:
     lines, factors = [], []
     vectors = [row for row in record["vectors"] if shape_of(row) in VECTORS]
     for row in (*record["routes"], *vectors):
-        routes = [row.get(x, ()) for x in ("routes", FMA)]
+        routes = [row.get(NAMES[x], ()) for x in (STREAMED, DIRECT, FMA)]
         times = [row["sgemm"], row.get("fp16x3", inf)]
         times += [min((time for _, time, _ in x), default=inf) for x in routes]
         every = [error for x in routes for *_, error in x if error is not None]

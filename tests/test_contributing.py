@@ -174,7 +174,8 @@ def test_a_memory_instruction(copy):
 
 
 PRODUCT = """
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import choose
 from gemmlab.linalg.planning.times import Case
 from gemmlab.linalg.shapes import Operand, Stack

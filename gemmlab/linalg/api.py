@@ -47,9 +47,9 @@ def matmul(
             nor `b`.
         alpha: factor of a·b, 1 by default.
         beta: factor of c, required with `c`.
-        precision: "fp16x3", "bf16x6", "tf32x3", "fma" or "ieee". None selects the fastest with
-            float32 accuracy; if no kernels are built and none can be compiled, that is "ieee",
-            with one RuntimeWarning.
+        precision: "fp16x3", "fp16x3s", "bf16x6", "tf32x3", "fma" or "ieee". None selects the
+            fastest with float32 accuracy; if no kernels are built and none can be compiled, that
+            is "ieee", with one RuntimeWarning.
         stream: the CUDA stream for the work, a handle or an object with `__cuda_stream__`. None is
             the current stream of the library of `a`.
 
@@ -135,8 +135,8 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
         ArrayError: the array is on the host, or is already packed.
         UnknownNameError: no side or precision has that name.
         ShapeError: the array is empty.
-        TierError: the precision is "tf32x3", "fma" or "ieee", which pack nothing, or this device
-            cannot run it.
+        TierError: the precision is "fp16x3s", "tf32x3", "fma" or "ieee", which take no packed
+            operand, or this device cannot run it.
         GemmlabError: otherwise as `matmul`.
 
     Examples:

@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 class Report:
     """What ran. The counts are None for tiers that count nothing: all but `fp16x3` and `bf16x6`."""
 
-    tier: str  # "fp16x3", "bf16x6", "tf32x3", "fma" or "ieee"
+    tier: str  # "fp16x3", "fp16x3s", "bf16x6", "tf32x3", "fma" or "ieee"
     reason: str
     at_risk: int | None = None  # elements of both operands that lose bits in float16
     wide: int | None = None  # rows of a and columns of b with many such elements
@@ -65,7 +65,7 @@ class ProductPlan:
     k: int
     batch: int  # pairs of matrices
     device: str
-    tier: str  # "fp16x3", "bf16x6", "tf32x3", "fma" or "ieee"
+    tier: str  # "fp16x3", "fp16x3s", "bf16x6", "tf32x3", "fma" or "ieee"
     reason: str
     fallback: str | None = None
     tolerated: int | None = None

@@ -21,9 +21,9 @@ from gemmlab.kernels.gemm.sm90 import mainloop
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.linalg.arch.sm90 import SM90
-from gemmlab.linalg.planning.launch import Address, PlannedLaunch
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch, WorkspaceAddresses
 from gemmlab.linalg.planning.packed import ALIGNMENT
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses, placed
+from gemmlab.linalg.planning.program import Factor, Job, placed
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Operand, Stack
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import program
-from gemmlab.linalg.planning.program import Factor, Job, Route, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job, Route
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.planning.times import FMA
 from gemmlab.linalg.shapes import Stack

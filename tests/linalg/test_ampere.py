@@ -14,8 +14,9 @@ from gemmlab.kernels.gemm.sm90.config import BF16X6
 from gemmlab.linalg.arch.architecture import Architecture
 from gemmlab.linalg.arch.sm80 import SM80
 from gemmlab.linalg.planning import plan, program, variants
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
 from gemmlab.linalg.planning.plan import REPORT_BYTES
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.runtime import launches
 from gemmlab.linalg.shapes import Operand, Stack

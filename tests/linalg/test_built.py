@@ -18,8 +18,8 @@ from gemmlab.lab import environment
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import prepared, times, variants
-from gemmlab.linalg.planning.launch import Code
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import Code, WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Choice, fallback_of
 from gemmlab.linalg.planning.times import Case
 from gemmlab.linalg.runtime import building, kernels

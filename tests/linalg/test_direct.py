@@ -18,7 +18,8 @@ from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K, MOST_ITEMS, DirectC
 from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import direct, program
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Choice, choose
 from gemmlab.linalg.planning.times import DIRECT, LEAST_DEPTH, Case, direct_time
 from gemmlab.linalg.runtime.kernels import artifact

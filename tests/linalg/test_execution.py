@@ -17,8 +17,8 @@ from cuda.bindings import driver as cu
 from gemmlab.errors import DeviceError, MissingDependencyError
 from gemmlab.linalg import cublas
 from gemmlab.linalg.planning import kinds
-from gemmlab.linalg.planning.launch import Code
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import Code, WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.planning.times import DIRECT
 from gemmlab.linalg.runtime import gpus, graph, products, workspaces

@@ -19,8 +19,8 @@ from gemmlab.linalg.planning.formulas import (
     first_least,
     least,
 )
-from gemmlab.linalg.planning.launch import PlannedLaunch
-from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
+from gemmlab.linalg.planning.launch import PlannedLaunch, WorkspaceAddresses
+from gemmlab.linalg.planning.program import NAMES, Factor, Job, placed
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.planning.times import DIRECT, FMA, LEAST_DEPTH, UNPACKED
 from gemmlab.linalg.shapes import Operand, Stack

@@ -20,8 +20,8 @@ from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.errors import DeviceError
 from gemmlab.linalg import calls, entry, operands
 from gemmlab.linalg.planning import kinds
-from gemmlab.linalg.planning.launch import PlannedLaunch
-from gemmlab.linalg.planning.program import NAMES, Factor, Job, Source, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import PlannedLaunch, WorkspaceAddresses
+from gemmlab.linalg.planning.program import NAMES, Factor, Job, Source
 from gemmlab.linalg.planning.tiers import Choice, NotFaster
 from gemmlab.linalg.runtime import driver, gpus, graph, launches, products, workspaces
 from gemmlab.linalg.runtime.launches import Launcher

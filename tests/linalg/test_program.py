@@ -16,9 +16,9 @@ from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import plan, program
-from gemmlab.linalg.planning.launch import PlannedLaunch
+from gemmlab.linalg.planning.launch import PlannedLaunch, WorkspaceAddresses
 from gemmlab.linalg.planning.plan import REPORT_BYTES
-from gemmlab.linalg.planning.program import Factor, Job, Source, WorkspaceAddresses
+from gemmlab.linalg.planning.program import Factor, Job, Source
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
 

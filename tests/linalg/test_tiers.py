@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.direct import NAMES
 from gemmlab.errors import TierError
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.planning import direct
@@ -25,7 +26,6 @@ from gemmlab.linalg.planning.tiers import (
     tolerated,
 )
 from gemmlab.linalg.planning.times import (
-    DIRECT,
     SURE,
     UNPACKED,
     Case,
@@ -315,7 +315,7 @@ def test_choices_are_close_to_the_best_that_was_measured() -> None:
         tier = choose(None, case).tier
         times = {"ieee": row["sgemm"], "fp16x3": row.get("fp16x3")}
         timed = [row["sgemm"], row.get("fp16x3", row["sgemm"])]
-        for name, key in ((DIRECT, "routes"), ("fma", "fma")):
+        for name, key in NAMES.items():
             if routes := dict(row.get(key, ())):
                 sizes = case.m, case.n, case.k, case.batch, case.k_major
                 seconds = UNPACKED[name].seconds_of(*sizes, ARCHITECTURES[9, 0], 132)
@@ -357,7 +357,7 @@ def test_no_route_lost_to_sgemm_when_it_was_measured() -> None:
         sizes = case.m, case.n, case.k, case.batch, case.k_major
         arch, sms = ARCHITECTURES[9, 0], case.multiprocessors
         index, _ = UNPACKED[tier].least_seconds(*sizes, arch, sms)
-        times = {number: time for number, time, _ in row["routes" if tier == DIRECT else tier]}
+        times = {number: time for number, time, _ in row[NAMES[tier]]}
         assert row["sgemm"] >= 0.98 * times.get(index, 0.0), case
         chosen += index in times
     assert chosen >= 25

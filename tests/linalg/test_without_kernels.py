@@ -16,7 +16,8 @@ import gemmlab
 from gemmlab.core import built
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.linalg.planning import tiers
-from gemmlab.linalg.planning.program import Job, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
+from gemmlab.linalg.planning.program import Job
 from gemmlab.linalg.runtime import compilation, kernels, products
 
 SIZE = 1024  # large enough for tensor cores

@@ -57,8 +57,8 @@ def set_up(maps, sizes, readers: Constexpr, config: Constexpr):
         cute.arch.mbarrier_init_fence()
     cute.arch.sync_threads()
     one = Int32(0)  # there is one A, and one B
-    a = sm90.tma_operand(maps[0], ring_a, BM, "k", 1, (m, k, PARTS), one, config)
-    b = sm90.tma_operand(maps[1], ring_b, BN, config.b_major, 1, (n, k, PARTS), one, config)
+    a = sm90.tma_operand(maps[0], ring_a, BM, "k", 1, (m, k, PARTS), one, config.stages)
+    b = sm90.tma_operand(maps[1], ring_b, BN, config.b_major, 1, (n, k, PARTS), one, config.stages)
     sA = sm90.tiles_of(ring_a, BM, "k", config.stages)  # (BM, BK, stages)
     sB = sm90.tiles_of(ring_b, BN, config.b_major, config.stages)  # (BN, BK, stages)
     return (a, b), (sA, sB), (full, empty)

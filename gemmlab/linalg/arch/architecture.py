@@ -9,6 +9,7 @@ from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
 from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
+from gemmlab.kernels.gemm.sm90.streamed_config import StreamedConfig
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,22 @@ class DirectTile:
     between: float
     unaligned_a: float
     unaligned_b: float
+
+
+@dataclass(frozen=True)
+class StreamedTile:
+    """A tile of the kernel that packs only one operand, and seconds.
+
+    latency: per k-tile of a block. ends: before and after the k-tiles of a block. between: from one
+    tile of a block to the next. unaligned: the share by which a k-tile takes longer if the lines of
+    the other operand are not aligned to 16 bytes.
+    """
+
+    config: StreamedConfig
+    latency: float
+    ends: float
+    between: float
+    unaligned: float
 
 
 @dataclass(frozen=True)
@@ -118,6 +135,7 @@ class Architecture:
     clusters: tuple[PackConfig, ...]
 
     direct: tuple[DirectTile, ...]  # of products that need no packing
+    streamed: tuple[StreamedTile, ...]  # of products of which one operand is packed
     fma: tuple[FmaTile, ...]  # of products of float32 multiply-adds
     gemv: tuple[GemvTile, ...]  # the same with a vector
     finish: tuple[DirectConfig, ...]  # of the launch that may compute a packed product again
@@ -128,6 +146,11 @@ class Architecture:
     direct_add: float  # seconds of the launch that adds up slices, and bytes of C per second
     direct_add_bytes: float
     direct_stream: float  # bytes per second of matrices, each element once
+    # Products of one packed operand: seconds of the launches, and of the one that adds up slices;
+    # bytes of slices per second.
+    streamed_start: float
+    streamed_add: float
+    streamed_add_bytes: float
     # Products of float32 multiply-adds: seconds of a launch, and to add each further block of a
     # cluster; the share by which they take longer per K-major operand; bytes per second read from
     # and written to memory.

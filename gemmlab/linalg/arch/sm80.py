@@ -30,6 +30,7 @@ SM80 = replace(
     round_clocks=6000,
     clusters=(),
     direct=(),
+    streamed=(),
     fma=(),
     gemv=(),
     finish=(),

@@ -6,6 +6,7 @@ from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
 from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
+from gemmlab.kernels.gemm.sm90.streamed_config import StreamedConfig
 from gemmlab.linalg.arch.architecture import (
     Architecture,
     DirectTile,
@@ -13,6 +14,7 @@ from gemmlab.linalg.arch.architecture import (
     GemvTile,
     Large,
     SgemmTile,
+    StreamedTile,
 )
 
 SM90 = Architecture(
@@ -25,6 +27,7 @@ SM90 = Architecture(
         "find_peaks": ("sm90.pack_deep", "find_peaks"),
         "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),
         "multiply_packed": ("sm90.mainloop", "kernel"),
+        "multiply_streamed": ("sm90.streamed", "kernel"),
         "multiply": ("sm90.direct", "kernel"),
         "multiply_fma": ("sm90.fma", "kernel"),
         "multiply_vector": ("sm90.gemv", "kernel"),
@@ -132,6 +135,22 @@ SM90 = Architecture(
             unaligned_b=0.0812,
         ),
     ),
+    streamed=(
+        StreamedTile(
+            StreamedConfig(block_n=128),
+            latency=1.52e-6,
+            ends=5.04e-6,
+            between=3.93e-6,
+            unaligned=0.358,
+        ),
+        StreamedTile(
+            StreamedConfig(block_n=64, stages=4),
+            latency=1.21e-6,
+            ends=2.71e-6,
+            between=1.98e-6,
+            unaligned=0.429,
+        ),
+    ),
     fma=(
         FmaTile(
             FmaConfig(block_m=64, block_n=128, thread_n=8, stages=3, min_blocks=3),
@@ -219,6 +238,9 @@ SM90 = Architecture(
     direct_add=1.57e-6,
     direct_add_bytes=0.229e12,
     direct_stream=3.98e12,
+    streamed_start=5.19e-6,
+    streamed_add=1.31e-6,
+    streamed_add_bytes=1.28e12,
     fma_start=1.42e-6,
     fma_join=0.191e-6,
     fma_k_major=0.0776,

@@ -16,7 +16,13 @@ from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.planning.formulas import first_least, least, most
-from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.launch import (
+    Address,
+    Limits,
+    PlannedLaunch,
+    Value,
+    WorkspaceAddresses,
+)
 from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.shapes import Operand
 
@@ -24,7 +30,8 @@ SPLITS = (1, 2, 4)  # blocks of a cluster that share k; too few larger clusters 
 SLICES = 0  # instead: slices of k, if it is deep enough
 _LEAST_CHUNKS = 4  # of a slice
 _LESS = 1 - 1e-12  # of a lower bound, which rounding must not make larger
-_ADDED = 32  # fours of C per block of `add_slices`
+_WARPS = 8  # of a block of `add_slices`, which divide the slices if there are more
+_LANES = 32  # of each, four elements of C per lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +223,22 @@ def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
     return 4 * batch * (k * (m + n) + m * n) / arch.direct_stream
 
 
-def slice_bytes(product: Product, route: Route, sms: int) -> int:
-    """Bytes of device memory for slices."""
+def sizes(
+    product: Product, _factors: tuple[Operand, Operand], route: Route, sms: int
+) -> tuple[int, int, int, int]:
+    """Bytes of device memory for packed operands, which there are none of, slices, and doubts."""
+    return 0, 0, _slice_bytes(product, route, sms), 0
+
+
+def _slice_bytes(product: Product, route: Route, sms: int) -> int:
     if route.splits != SLICES:
         return 0
     tiles = tiles_of(product.m, product.n, product.batch, route)
-    elements: int = slices_of(tiles, product.k, route, sms) * product.m * _pitch(product.n)
+    elements: int = slices_of(tiles, product.k, route, sms) * product.m * slice_pitch(product.n)
     return 4 * product.batch * elements
 
 
-def _pitch(n: Any) -> Any:
+def slice_pitch(n: Any) -> Any:
     """Elements between the rows of a slice: 128-bit accesses are aligned."""
     return 4 * ceil_div(n, 4)
 
@@ -236,40 +249,52 @@ def launches(
     at_c: Address,
     added: Added | None,
     route: Route,
-    slices_at: Address,
+    memory: WorkspaceAddresses,
+    _limits: Limits,
     arch: Architecture,
     sms: int,
 ) -> tuple[PlannedLaunch, ...]:
-    """Return the launches. added: D, if it is not C. slices_at: memory for slices."""
+    """Return the launches. added: D, if it is not C. memory: of `sizes`."""
+    slices_at = memory.totals
     d = added or Added(at_c, product.ldc, 1, product.batch_c)
     m, n, k, batch = product.m, product.n, product.k, product.batch
     if route.splits != SLICES:
         return (_multiply(product, factors, at_c, d, route, 1, 0, arch, sms),)
     slices = slices_of(tiles_of(m, n, batch, route), k, route, sms)
-    pitch = _pitch(n)
+    pitch = slice_pitch(n)
     partial = Product(m, n, k, pitch, batch, slices * m * pitch)
     nothing = Added(slices_at, 0, 0, 0)
     rest = route, slices, m * pitch, arch, sms
     multiply = _multiply(partial, factors, slices_at, nothing, *rest)
+    return multiply, add_slices(product, slices_at, slices, at_c, d, arch)
+
+
+def add_slices(
+    product: Product, slices_at: Address, count: Any, at_c: Address, d: Added, arch: Architecture
+) -> PlannedLaunch:
+    """Return the launch that adds up slices of k."""
+    m, pitch = product.m, slice_pitch(product.n)
+    many = least(count // (_WARPS + 1), 1)  # 0 or 1
     args: dict[str, Value] = {
         "slices": slices_at,
         "c": at_c,
         "d": d.at,
         "m": m,
-        "n": n,
-        "count": slices,
+        "n": product.n,
+        "count": count,
         "pitch": pitch,
         "row_c": product.ldc,
         "batch_c": product.batch_c,
         "row_d": d.row,
         "column_d": d.column,
         "batch_d": d.item,
+        "together": 1 + (_WARPS - 1) * many,
         "alpha": product.alpha,
         "beta": product.beta,
     }
-    grid = ceil_div(m * (pitch // 4), _ADDED), batch, 1
-    add = PlannedLaunch("add_slices", None, grid, (256, 1, 1), args, arch=arch)
-    return multiply, add
+    fours = _LANES * (_WARPS - (_WARPS - 1) * many)  # per block
+    grid = ceil_div(m * (pitch // 4), fours), product.batch, 1
+    return PlannedLaunch("add_slices", None, grid, (_WARPS * _LANES, 1, 1), args, arch=arch)
 
 
 def _multiply(

@@ -45,14 +45,13 @@ def finish(
     config = _config(arch, _index(arch, product.k), *k_major)
     for name in ("row_a", "col_a", "row_b", "col_b"):
         del args[name]
-    d = added or Added(args["c"], product.ldc, 1, product.batch_c)
+    d = added or Added(args["c"], product.ldc, product.column_c, product.batch_c)
     tiles = ceil_div(product.m, config.block_m) * ceil_div(product.n, config.block_n)
     items = tiles * product.batch
     args |= {
         "d": d.at,
         "lda": left.ld,
         "ldb": right.ld,
-        "row_c": args.pop("ldc"),
         "row_d": d.row,
         "column_d": d.column,
         "batch_d": d.item,

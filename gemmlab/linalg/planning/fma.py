@@ -17,9 +17,16 @@ from gemmlab.linalg.arch.architecture import FmaTile
 from gemmlab.linalg.planning import gemv
 from gemmlab.linalg.planning.direct import Factors
 from gemmlab.linalg.planning.formulas import first_least, least, most
-from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.launch import (
+    Address,
+    Limits,
+    PlannedLaunch,
+    Value,
+    WorkspaceAddresses,
+)
 from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.planning.sgemm import is_vector
+from gemmlab.linalg.shapes import Operand
 
 SPLITS = (1, 4, 8)  # blocks of a cluster that share k: two are seldom best, more may not fit
 
@@ -131,9 +138,11 @@ def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
     return read / arch.fma_reads + written / arch.fma_writes
 
 
-def slice_bytes(_product: Product, _route: Route | gemv.Route, _sms: int) -> int:
+def sizes(
+    _product: Product, _factors: tuple[Operand, Operand], _route: Route | gemv.Route, _sms: int
+) -> tuple[int, int, int, int]:
     """Bytes of device memory: none."""
-    return 0
+    return 0, 0, 0, 0
 
 
 def launches(
@@ -142,7 +151,8 @@ def launches(
     at_c: Address,
     added: Added | None,
     route: Route | gemv.Route,
-    _slices_at: Address,
+    _memory: WorkspaceAddresses,
+    _limits: Limits,
     arch: Architecture,
     _sms: int,
 ) -> tuple[PlannedLaunch, ...]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gemmlab.linalg.planning.formulas import NotTraceable, Symbol, Traces, expression_of
-from gemmlab.linalg.planning.launch import PlannedLaunch
-from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
+from gemmlab.linalg.planning.launch import PlannedLaunch, WorkspaceAddresses
+from gemmlab.linalg.planning.program import NAMES, Factor, Job, placed
 from gemmlab.linalg.shapes import Operand, Stack
 
 _MOST = 32  # kinds with the same key; further products are planned in general

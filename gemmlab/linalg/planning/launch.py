@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from gemmlab.kernels.gemm.sm90.config import CopyBox, PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.kernels.gemm.sm90.fma_config import FmaConfig
 from gemmlab.kernels.gemm.sm90.gemv_config import GemvConfig
+from gemmlab.kernels.gemm.sm90.streamed_config import StreamedConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class Address(Protocol):
 Value = float | Address  # of a kernel's argument
 # What compiled code depends on: the kernel's name, its configuration, block and architecture.
 Config: TypeAlias = (
-    "PackConfig | TileConfig | DirectConfig | FmaConfig | GemvConfig | packed.Config | None"
+    "PackConfig | TileConfig | StreamedConfig | DirectConfig | FmaConfig | GemvConfig"
+    " | packed.Config | None"
 )
 Code: TypeAlias = "tuple[str, Config, Dim3, Architecture]"
 
@@ -55,10 +57,36 @@ class PlannedLaunch:
 
 
 @dataclass(slots=True)
+class WorkspaceAddresses:
+    """Addresses of two workspaces, the report, totals, and doubts.
+
+    The report must be zero before its first product, and each product leaves its counts at zero.
+    All else may have any contents.
+    """
+
+    left: Address
+    right: Address
+    report: Address
+    totals: Address = 0
+    doubts: Address = 0
+
+
+class Limits(NamedTuple):
+    """Above which numbers the last launch of a product computes all of it again; None: any."""
+
+    wide: int | None  # vectors
+    doubtful: int | None  # elements of C
+
+
+@dataclass(slots=True)
 class Map:
-    """A tensor map: a tensor of 16-bit elements, and the box that one copy moves."""
+    """A tensor map: a tensor, and the box that one copy moves.
+
+    A kernel does without a map that is not `required` if the tensor is not aligned for TMA.
+    """
 
     copy: CopyBox
     address: Address
     shape: tuple[int, int, int]  # elements: along a line, lines, parts of all items
     strides: tuple[int, int]  # bytes: from line to line, from part to part
+    required: bool = True

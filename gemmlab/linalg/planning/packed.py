@@ -35,7 +35,7 @@ class Packed:
     depth: int
     k_major: bool
     batch: int = 1
-    factor: str = "a"  # or "b"
+    factor: str = "a"  # or "b"; "": of a product whose chains are always short
     arch: Architecture = DEFAULT
     offsets: dict[str, int] = field(init=False, repr=False, compare=False)
 
@@ -65,7 +65,7 @@ class Packed:
         """
         if promote_k(self.scheme, self.depth) < LINE:
             return "nearest"
-        return {"a": "down", "b": "up"}[self.factor]
+        return {"a": "down", "b": "up", "": "nearest"}[self.factor]
 
     @property
     def lines(self) -> int:

@@ -132,7 +132,7 @@ def _deepest(arch: Architecture) -> list[int]:
 
 @dataclass(slots=True)
 class Product:
-    """C = alpha · A · B + beta · C, with C row-major and its rows `ldc` elements apart."""
+    """C = alpha · A · B + beta · C, with rows of C `ldc` elements apart, columns `column_c`."""
 
     m: int
     n: int
@@ -142,6 +142,7 @@ class Product:
     batch_c: int = 0
     alpha: float = 1.0
     beta: float = 0.0
+    column_c: int = 1
 
 
 class Added(NamedTuple):
@@ -290,13 +291,16 @@ def repair(
     clear: int = 3,
     doubts: Doubts | None = None,
     statuses: tuple[Address, Address] | None = None,
+    packs_a: bool = True,
+    segment: int | None = None,
 ) -> PlannedLaunch:
     """Return the launch that repairs C, the last of a product.
 
     addresses: of A, B and C. workspaces: of packed A, packed B, and a report of `REPORT_BYTES`,
     zeroed before its first use. doubts: of all launches of `multiply`. clear: bit 0 clears the
     status of A, bit 1 that of B, for operands that the next product packs again. statuses: as for
-    `pack`.
+    `pack`. packs_a: whether A is packed; if not, `packed` has any operand in its place. segment: of
+    k, for which doubts have words of their own; None: that of each launch of `multiply`.
     """
     at_a, at_b, report = workspaces
     status_a, status_b = statuses or _statuses(packed, (at_a, at_b))
@@ -318,13 +322,15 @@ def repair(
         "col_a": 1 if a.k_major else a.ld,
         "row_b": 1 if b.k_major else b.ld,
         "col_b": b.ld if b.k_major else 1,
-        "ldc": product.ldc,
+        "row_c": product.ldc,
+        "col_c": product.column_c,
         "batch_a": a.batch_stride if a.batch > 1 else 0,
         "batch_b": b.batch_stride if b.batch > 1 else 0,
         "batch_c": product.batch_c,
         "alpha": product.alpha,
         "clear": clear,
-        "segment": segments(product.k)[0][1],
+        "segment": segments(product.k)[0][1] if segment is None else segment,
+        "marked_a": product.m if packs_a else 0,
         "most_doubts": doubts.most if doubts else NO_LIMIT,
     }
     tiles = ceil_div(product.m, REPAIR_TILE) * ceil_div(product.n, REPAIR_TILE) * product.batch

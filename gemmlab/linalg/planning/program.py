@@ -28,14 +28,20 @@ from typing import Any
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, fma, gemv, plan
+from gemmlab.linalg.planning import direct, fma, gemv, plan, streamed
 from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import least, most
-from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.launch import (
+    Address,
+    Limits,
+    PlannedLaunch,
+    Value,
+    WorkspaceAddresses,
+)
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import Added, Doubts
 from gemmlab.linalg.planning.tiers import Choice, tolerated
-from gemmlab.linalg.planning.times import DIRECT, UNPACKED
+from gemmlab.linalg.planning.times import DIRECT, STREAMED, UNPACKED
 from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays
@@ -97,22 +103,8 @@ class Factor:
         return nbytes
 
 
-Route = direct.Route | fma.Route | gemv.Route  # of a product without packing
-
-
-@dataclass(slots=True)
-class WorkspaceAddresses:
-    """Addresses of two workspaces, the report, totals, and doubts.
-
-    The report must be zero before its first product, and each product leaves its counts at zero.
-    All else may have any contents.
-    """
-
-    left: Address
-    right: Address
-    report: Address
-    totals: Address = 0
-    doubts: Address = 0
+# Of a product whose operands are taken as they are, or one of them.
+Route = direct.Route | fma.Route | gemv.Route | streamed.Route
 
 
 @dataclass(slots=True)
@@ -172,20 +164,24 @@ class Job:
     @property
     def _checks(self) -> bool:
         """Whether doubtful elements are computed again. A tier requested by name has no others."""
-        return self.choice.fallback is not None and SCHEMES[self.choice.tier].doubt > 0
+        tier = self.choice.tier
+        marks = tier == STREAMED or (tier in SCHEMES and SCHEMES[tier].doubt > 0)
+        return self.choice.fallback is not None and marks
 
     def totals(self, sms: int) -> int:
         """Bytes of device memory for totals, or for slices of k."""
         if self.choice.direct:
-            size: int = self._ways.slice_bytes(self._product, self._route(sms), sms)
-            return size
+            return self.sizes(sms)[2]
         tiles = self._packed_tiles(sms)
         return reduce(most, (plan.totals_bytes(self._product, tile, sms) for tile in tiles))
 
     def sizes(self, sms: int) -> tuple[int, int, int, int]:
         """Bytes of device memory for the left and the right factor, totals and doubts."""
         if self.choice.direct:
-            return 0, 0, self.totals(sms), 0
+            found: tuple[int, int, int, int]
+            operands = self.left.operand, self.right.operand
+            found = self._ways.sizes(self._product, operands, self._route(sms), sms)
+            return found
         return self.left.workspace, self.right.workspace, self.totals(sms), self.doubts
 
     def tiles(self, sms: int) -> Sequence[TileConfig | Route]:
@@ -220,7 +216,7 @@ class Job:
     def launches(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         """All launches in order. `Source`s stand in for the caller's arrays."""
         if self.choice.direct:
-            return self._direct(memory.totals, sms)
+            return self._direct(memory, sms)
         factors, c = (self.left, self.right), _SOURCES["c"]
         spaces = (memory.left, memory.right)
         # The packed operands with each factor's exponents, counts and first parts.
@@ -269,11 +265,13 @@ class Job:
         left, right = found
         return left, right
 
-    def _direct(self, slices: Address, sms: int) -> tuple[PlannedLaunch, ...]:
+    def _direct(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         left, right = self.left, self.right
         addresses = _SOURCES[left.name], _SOURCES[right.name]
         factors = direct.Factors(left.operand, right.operand, *addresses)
-        rest = self._added, self._route(sms), slices, self.choice.arch, sms
+        keeps = not self.beta or self.d is not None  # what is added to the product
+        limits = Limits(self.most_wide, self.most_doubtful) if keeps else Limits(None, None)
+        rest = self._added, self._route(sms), memory, limits, self.choice.arch, sms
         found: tuple[PlannedLaunch, ...]
         found = self._ways.launches(self._product, factors, _SOURCES["c"], *rest)
         return found
@@ -385,6 +383,10 @@ def placed(
         return arrays[given.name] if isinstance(given, Source) else given
 
     return tuple(
-        replace(launch, args={name: value(given) for name, given in launch.args.items()})
+        replace(
+            launch,
+            args={name: value(given) for name, given in launch.args.items()},
+            maps=tuple(replace(x, address=value(x.address)) for x in launch.maps),
+        )
         for launch in launches
     )

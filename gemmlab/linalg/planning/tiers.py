@@ -1,20 +1,21 @@
 """The tier of a product: the arithmetic that it uses, and why.
 
-| tier     | arithmetic                                              | where it can run       |
-|----------|---------------------------------------------------------|------------------------|
-| `fp16x3` | three float16 products on tensor cores, scaled by row   | capabilities 8.0, 9.0  |
-| `bf16x6` | six bfloat16 products on tensor cores, range of float32 | capabilities 8.0, 9.0  |
-| `tf32x3` | three or four TF32 products on tensor cores, not packed | capability 9.0         |
-| `fma`    | float32 multiply-adds, by gemmlab's own kernel          | capability 9.0         |
-| `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
+| tier      | arithmetic                                              | where it can run      |
+|-----------|---------------------------------------------------------|-----------------------|
+| `fp16x3`  | three float16 products on tensor cores, scaled by row   | capabilities 8.0, 9.0 |
+| `fp16x3s` | the same; only one operand is packed                    | capability 9.0        |
+| `bf16x6`  | six bfloat16 products on tensor cores, range of float32 | capabilities 8.0, 9.0 |
+| `tf32x3`  | three or four TF32 products on tensor cores, not packed | capability 9.0        |
+| `fma`     | float32 multiply-adds, by gemmlab's own kernel          | capability 9.0        |
+| `ieee`    | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere            |
 
 By default (None) a product is as accurate as float32 arithmetic, and runs in what is predicted to
-be fastest: `fp16x3` if it is large, `tf32x3` if it is smaller or an axis is short, `fma` if it is
-small or shallow and cuBLAS has no kernel that fits it, or often if a factor is a vector, else
-`ieee`. In `fp16x3`, the GPU recomputes the elements of C that float16 may have spoiled. If there
-are likely to be many, it runs `tf32x3` instead, or `bf16x6` where the product is large or `tf32x3`
-cannot run. If no kernels are built and none can be compiled, the product runs in `ieee`. A tier
-requested by name is never replaced by another.
+be fastest: `fp16x3` if it is large, `fp16x3s` if an axis is short, `tf32x3` if it is smaller, `fma`
+if it is small or shallow and cuBLAS has no kernel that fits it, or often if a factor is a vector,
+else `ieee`. In `fp16x3` and `fp16x3s`, the GPU recomputes the elements of C that float16 may have
+spoiled. If there are likely to be many, it runs `tf32x3` instead, or `bf16x6` where the product is
+large or `tf32x3` cannot run. If no kernels are built and none can be compiled, the product runs in
+`ieee`. A tier requested by name is never replaced by another.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ from gemmlab.linalg.planning.times import (
     DIRECT,
     FASTEST,
     FMA,
+    LEAST_DEPTH,
+    STREAMED,
     UNPACKED,
     Case,
     Decision,
     Names,
     allows_direct,
+    allows_streamed,
     by_formulas,
     decide,
     own_seconds,
@@ -73,8 +77,13 @@ class Choice:
 
     @property
     def direct(self) -> bool:
-        """Whether the operands are taken as they are, not packed."""
+        """Whether the operands are taken as they are, not packed, or all but one."""
         return self.tier in UNPACKED
+
+    @property
+    def counts(self) -> bool:
+        """Whether the product reports elements at risk and the like: an operand is packed."""
+        return not self.direct or self.tier == STREAMED
 
 
 class NotFaster(Exception):
@@ -122,6 +131,8 @@ def offered(precision: str | None, case: Case) -> tuple[Choice, ...]:
         found.append(Choice(DIRECT, "without packing, ", arch=arch))
     if arch.fma:
         found.append(Choice(FMA, "by multiply-adds, ", arch=arch))
+    if allows_streamed(case) and not is_vector(case.m, case.n):
+        found.append(Choice(STREAMED, "one operand packed, ", DIRECT, arch))
     return tuple(found)
 
 
@@ -143,11 +154,16 @@ def _without_prediction(precision: str | None, case: Case) -> Choice | None:
             raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
         return Choice(precision, "requested", arch=arch)
     if precision in UNPACKED:
-        kernels = {DIRECT: arch.direct, FMA: arch.fma}[precision]
+        kernels = {DIRECT: arch.direct, FMA: arch.fma, STREAMED: arch.streamed}[precision]
         if obstacle or packed or not kernels:
             words = obstacle or ("an operand is packed" if packed else f"not on {arch.target}")
             raise TierError(f"precision {precision!r} cannot run: {words}")
-        return Choice(precision, "requested", arch=arch)
+        if precision != STREAMED:
+            return Choice(precision, "requested", arch=arch)
+        if not allows_streamed(case):
+            rule = f"k = {case.k}, must be at least {LEAST_DEPTH}"
+            raise TierError(f"precision {precision!r} cannot run: {rule}")
+        return Choice(precision, "requested", DIRECT, arch)
     if precision == "ieee":
         return Choice("ieee", "requested")
     if len(packed) > 1:

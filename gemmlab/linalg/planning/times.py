@@ -15,14 +15,17 @@ from gemmlab.core import built
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.kernels.gemm.sm90.direct_config import LEAST_K
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning import direct, fma, sgemm
+from gemmlab.linalg.planning import direct, fma, sgemm, streamed
 from gemmlab.linalg.planning.formulas import Formulas, Symbol, first_least, least, most
 from gemmlab.linalg.planning.gemv import NEVER
+from gemmlab.linalg.planning.packing import packing_seconds
 from gemmlab.linalg.planning.plan import Product, least_clocks
 
 DIRECT = "tf32x3"
 FMA = "fma"
-UNPACKED = {DIRECT: direct, FMA: fma}  # tiers whose kernels take operands as they are; their plans
+STREAMED = "fp16x3s"
+# Tiers whose kernels take both operands as they are, or all but one; their plans.
+UNPACKED = {DIRECT: direct, FMA: fma, STREAMED: streamed}
 FASTEST = "fp16x3"  # scheme
 
 LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
@@ -113,7 +116,8 @@ def seconds(case: Case, names: Names) -> list[Any]:
         within = least(fast, SURE * plain)
     times = [plain, fast]
     for tier, _ in names[2:]:
-        times.append({DIRECT: direct_time, FMA: fma_time}[tier](case, within))
+        function = {DIRECT: direct_time, FMA: fma_time, STREAMED: streamed_time}[tier]
+        times.append(function(case, within))
         within = least(within, times[-1])
     return times
 
@@ -194,16 +198,11 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     arch = case.arch or DEFAULT
     m, n, k, batch = case.m, case.n, case.k, case.batch
     *unaligned, shifted = _unaligned(case)
-    vector_time = arch.vector_time + arch.long_vector_time * least(k // (arch.long + 1), 1)
     operands = zip((m, n), case.k_major, case.packed, unaligned, strict=True)
     packing = 0.0
     for count, k_major, scheme, lines in operands:
-        size, longer = 8 * count * k * batch, 1 + arch.pack_unaligned * lines
-        if scheme is None and k_major:
-            least_time = count * batch * vector_time
-            packing += most(size / arch.pack_k_major_rate, least_time) * longer
-        elif scheme is None:
-            packing += size / arch.pack_mn_major_rate * longer
+        if scheme is None:
+            packing += packing_seconds(count, k, batch, k_major, lines, arch)
     limits = arch.pack_l2_bytes, arch.pack_l2_overflow
     packing *= 1 + arch.pack_far * sgemm.missed(sgemm.bytes_of(m, n, k, batch), *limits)
     product = Product(m, n, k, n, batch)
@@ -246,6 +245,23 @@ def fma_time(case: Case, within: float = NEVER) -> float:
     if not arch.fma or fma.bound(*sizes, arch, sms) > within:
         return NEVER
     time: float = fma.least_seconds(*sizes, case.k_major, arch, sms)[1]
+    return time
+
+
+def allows_streamed(case: Case) -> bool:
+    """Whether `fp16x3s` can run, and may be the fastest tier."""
+    arch = case.arch or DEFAULT
+    allowed: bool = bool(arch.streamed) and case.k >= LEAST_DEPTH
+    return allowed
+
+
+def streamed_time(case: Case, within: float = NEVER) -> float:
+    """Predicted seconds of `fp16x3s`; `NEVER` if it cannot run or takes longer than `within`."""
+    arch, sms = case.arch or DEFAULT, case.multiprocessors
+    product = case.m, case.n, case.k, case.batch
+    if not allows_streamed(case) or streamed.bound(*product, arch, sms) > within:
+        return NEVER
+    time: float = streamed.least_seconds(*product, case.k_major, arch, sms)[1]
     return time
 
 

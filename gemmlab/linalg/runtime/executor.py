@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
-from gemmlab.core.tensor_map import FORMATS, TensorMap
+from gemmlab.core.tensor_map import CHUNK, FORMATS, TensorMap
 from gemmlab.devices.cuda import CudaDevice
-from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched
-from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched, Span
 from gemmlab.kernels.rung import Rung
 from gemmlab.linalg.planning.launch import Map, PlannedLaunch
 from gemmlab.linalg.runtime.kernels import arguments, artifacts
@@ -114,13 +113,23 @@ def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:
 
 
 def _tensor_map(wanted: Map) -> TensorMap:
-    """Return the tensor map for a planned Map: swizzled boxes, zeros outside the tensor."""
-    across, down = wanted.strides
+    """Return the tensor map for a planned Map: swizzled boxes, zeros outside the tensor.
+
+    If a map that is not required is of a tensor that is not aligned, kernels do without it: one of
+    a single element takes its place.
+    """
+    address, shape, strides = wanted.address, wanted.shape, wanted.strides
+    if not wanted.required:
+        assert isinstance(address, Span)
+        if any(x % CHUNK for x in (address.offset, *strides)):
+            address += -(address.offset % CHUNK)
+            shape, strides = (1, 1, 1), (CHUNK, CHUNK)
+    across, down = strides
     return TensorMap(
-        wanted.address,
-        (1, wanted.copy.lines, LINE),
+        address,
+        (1, wanted.copy.lines, wanted.copy.line),
         "128B",
         format=wanted.copy.dtype,
-        shape=wanted.shape[::-1],
+        shape=shape[::-1],
         strides=(down, across, FORMATS[wanted.copy.dtype]),
     )

@@ -17,7 +17,7 @@ from cuda.bindings import driver as cu
 from gemmlab.errors import DeviceError
 from gemmlab.linalg.planning.program import NAMES
 from gemmlab.linalg.runtime import driver
-from gemmlab.linalg.runtime.launches import Addresses, Arguments, BoundLaunch
+from gemmlab.linalg.runtime.launches import Addresses, Arguments, BoundLaunch, Kernel, MovingMap
 
 # The function that accepts edges of programmatic dependent launch. cuda-bindings 13 has no other.
 _dependent_nodes = getattr(cu, "cuGraphNodeGetDependentNodes_v2", cu.cuGraphNodeGetDependentNodes)
@@ -31,6 +31,7 @@ class Node:
         self._arguments = Arguments(kernel.offsets, kernel.nbytes)
         self._arguments.bytes[:] = bound.image
         self._moving = [(self._arguments.putter(at), i) for at, i in bound.moving]
+        self._moving += [(self._encoder(kernel, x), x.array) for x in bound.maps]
         self._params = params = cu.CUDA_KERNEL_NODE_PARAMS()
         params.func = kernel.function
         params.gridDimX, params.gridDimY, params.gridDimZ = bound.grid
@@ -39,6 +40,11 @@ class Node:
         params.kernelParams = self._arguments.pointers
         self._set = driver.library().cuGraphExecKernelNodeSetParams_v2
         self._args = ctypes.c_void_p(int(handle)), ctypes.c_void_p(params.getPtr())
+
+    def _encoder(self, kernel: Kernel, moving: MovingMap) -> Callable[[int], None]:
+        """Return a function that encodes a tensor map of an address. It raises DeviceError."""
+        encoder = kernel.encoder(moving.which, self._arguments.start)
+        return lambda address: encoder.encode(address, *moving.numbers)
 
     def move(self, executable: ctypes.c_void_p, before: Addresses, addresses: Addresses) -> None:
         """Set the addresses of the caller's arrays in an executable graph. Raises DeviceError."""

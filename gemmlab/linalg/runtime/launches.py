@@ -18,7 +18,6 @@ from cuda.bindings import driver as cu
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import DeviceError
-from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.linalg.planning.kinds import Kind, LaunchNumbers, Parameters, launch_numbers
 from gemmlab.linalg.planning.launch import Code, Map, PlannedLaunch
 from gemmlab.linalg.planning.program import Source
@@ -34,6 +33,7 @@ Addresses = tuple[int, ...]  # of the caller's arrays, in the order of `program.
 _FORMATS = {"u64": "Q", "u32": "I", "s32": "i", "f32": "f"}  # PTX type -> format of `struct`
 _ADDRESS, _GRID, _MAP = Struct("=Q"), Struct("=3I"), Struct("=6Q")
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
+_ALIGNMENT = 16  # bytes: of the address and of the strides of a tensor that TMA can copy
 
 
 class Arguments:
@@ -61,14 +61,25 @@ class BoundLaunch:
     grid: Dim3
     image: bytes
     moving: list[tuple[int, int]]  # offset of an argument, and which address it takes
+    maps: list[MovingMap]
 
     def launch(self, stream: int, addresses: Addresses) -> None:
         """Enqueue the launch on a stream, given its handle. Raises DeviceError."""
-        arguments = self.kernel.arguments
-        arguments.bytes[:] = self.image
+        kernel = self.kernel
+        kernel.arguments.bytes[:] = self.image
         for at, i in self.moving:
-            _ADDRESS.pack_into(arguments.bytes, at, addresses[i])
-        self.kernel.enqueue(self.grid, stream)
+            _ADDRESS.pack_into(kernel.arguments.bytes, at, addresses[i])
+        for which, numbers, i in self.maps:
+            kernel.encoders[which].encode(addresses[i], *numbers)
+        kernel.enqueue(self.grid, stream)
+
+
+class MovingMap(NamedTuple):
+    """A tensor map of one of the caller's arrays."""
+
+    which: int  # of the kernel's
+    numbers: tuple[int, ...]  # shape and strides
+    array: int  # whose address it takes
 
 
 class Kernel:
@@ -93,26 +104,29 @@ class Kernel:
         self._places = [*zip(names, offsets, strict=True)]
         numbers = Struct("=" + "".join(formats))
         self._put = partial(numbers.pack_into, arguments.bytes, first)
-        starts = range(arguments.start, arguments.start + first, _MAP_BYTES)
-        self._encoders = [_Encoder(*pair) for pair in zip(starts, launch.maps, strict=True)]
+        self._maps = launch.maps
+        self.encoders = [self.encoder(i, arguments.start) for i in range(len(launch.maps))]
         self.block, self.dynamic_smem = launch.block, launch.dynamic_smem
         self.enqueue = _Enqueuer(launch, self.function, arguments.pointers).enqueue
         if launch.dynamic_smem:  # with static shared memory, even a small size may need this
             name = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(cu.cuFuncSetAttribute, self.function, name, launch.dynamic_smem)
 
+    def encoder(self, which: int, start: int) -> Encoder:
+        """Return an encoder of one of the kernel's tensor maps, if its arguments are at `start`."""
+        return Encoder(start + self.offsets[which], self._maps[which])
+
     def fill(self, args: tuple[Any, ...], maps: tuple[Any, ...]) -> None:
         """Put `kinds.LaunchNumbers` into the memory for arguments. Raises DeviceError."""
         self._put(*args)
-        for encoder, wanted in zip(self._encoders, maps, strict=True):
-            encoder.put(*wanted)
-            encoder.encode()
+        for encoder, wanted in zip(self.encoders, maps, strict=True):
+            encoder.encode(*wanted)
 
     def form(self, launch: PlannedLaunch) -> Form:
         """Return how to bind launches that take the caller's arrays as `launch` does."""
-        args = launch.args
+        args, maps = launch.args, enumerate(launch.maps)
         moving = [(at, x.index) for name, at in self._places if type(x := args[name]) is Source]
-        return Form(self, moving)
+        return Form(self, moving, [(i, x.index) for i, m in maps if type(x := m.address) is Source])
 
 
 class Form(NamedTuple):
@@ -120,11 +134,14 @@ class Form(NamedTuple):
 
     kernel: Kernel
     moving: list[tuple[int, int]]
+    maps: list[tuple[int, int]]  # which map, and which address it takes
 
     def bind(self, grid: Dim3, args: tuple[Any, ...], maps: tuple[Any, ...]) -> BoundLaunch:
         """Bind a launch with these `kinds.LaunchNumbers`. Raises DeviceError."""
         self.kernel.fill(args, maps)
-        return BoundLaunch(self.kernel, grid, bytes(self.kernel.arguments.bytes), self.moving)
+        moving = [MovingMap(i, maps[i][1:], index) for i, index in self.maps]
+        image = bytes(self.kernel.arguments.bytes)
+        return BoundLaunch(self.kernel, grid, image, self.moving, moving)
 
 
 class Chain:
@@ -147,10 +164,10 @@ class Chain:
         self._put = partial(moving.pack_into, arguments.bytes, first)
         fixed.pack_into(arguments.bytes, first + moving.size, *(x for _, x in slots.constants))
         start, pointers = arguments.start, arguments.pointers
-        self._encoders = [_Encoder(start + to, x, start + ends[i]) for to, x, i in encoders]
+        self._encoders = [Encoder(start + to, x, start + ends[i]) for to, x, i in encoders]
         self._enqueuers: list[_Enqueuer] = []
-        for launch, (kernel, _), each in zip(kind.launches, forms, offsets, strict=True):
-            self._enqueuers.append(_Enqueuer(launch, kernel.function, pointers))
+        for launch, form, each in zip(kind.launches, forms, offsets, strict=True):
+            self._enqueuers.append(_Enqueuer(launch, form.kernel.function, pointers))
             pointers += _ADDRESS.size * len(each)
         self._arguments, self._stream = arguments, -1
 
@@ -167,7 +184,7 @@ class Chain:
         self._put(*numbers)
         for encoder in self._encoders:
             if status := encoder.function(*encoder.args):
-                raise encoder.error(status)
+                encoder.check(status)
         for enqueuer, grid in zip(self._enqueuers, grids, strict=True):
             enqueuer.put_grid(*grid)
             if status := enqueuer.function(*enqueuer.args):
@@ -285,13 +302,13 @@ class _Enqueuer:
         return driver.failed("cuLaunchKernelEx", status)
 
 
-class _Encoder:
+class Encoder:
     """Encodes tensor maps with the same box to one place in host memory.
 
     `function(*args)` encodes a map of the numbers in memory and returns a status.
     """
 
-    __slots__ = ("_address", "_memory", "args", "function", "put")
+    __slots__ = ("_address", "_memory", "_numbers", "_put", "_required", "args", "function")
 
     def __init__(self, target: int, wanted: Map, numbers: int | None = None) -> None:
         """numbers: where the address, three sizes and two strides lie; None: in memory of its
@@ -300,12 +317,14 @@ class _Encoder:
         # Sizes of the axes, bytes between lines and between parts; the box, element strides.
         rest = Struct("=3I3I")
         self._memory = ctypes.create_string_buffer(_MAP.size + rest.size)
-        self.put = partial(_MAP.pack_into, self._memory, 0)
-        rest.pack_into(self._memory, _MAP.size, LINE, wanted.copy.lines, 1, 1, 1, 1)
+        self._put, self._required = partial(_MAP.pack_into, self._memory, 0), wanted.required
+        box = wanted.copy.line, wanted.copy.lines, 1
+        rest.pack_into(self._memory, _MAP.size, *box, 1, 1, 1)
         own = ctypes.addressof(self._memory)
         at = own if numbers is None else numbers
-        box = own + _MAP.size
-        pointers = [ctypes.c_void_p(x) for x in (at + 8, at + 32, box, box + 12)]
+        self._numbers = (ctypes.c_uint64 * 6).from_address(at)
+        last = own + _MAP.size
+        pointers = [ctypes.c_void_p(x) for x in (at + 8, at + 32, last, last + 12)]
         dtype = f"CU_TENSOR_MAP_DATA_TYPE_{wanted.copy.dtype.upper()}"
         kind = ctypes.c_int(getattr(cu.CUtensorMapDataType, dtype))
         options = (
@@ -318,10 +337,17 @@ class _Encoder:
         tensor = kind, ctypes.c_uint32(3), self._address, *pointers
         self.args = ctypes.c_void_p(target), *tensor, *map(ctypes.c_int, options)
 
-    def encode(self) -> None:
-        """Encode a CUtensorMap of the numbers in memory. Raises DeviceError."""
-        if status := self.function(*self.args):
-            raise self.error(status)
+    def encode(self, address: int, *numbers: int) -> None:
+        """Encode the map of an address, three sizes and two strides. Raises DeviceError.
 
-    def error(self, status: int) -> DeviceError:
-        return driver.failed(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}", status)
+        An address of 0 is not known yet.
+        """
+        self._put(address, *numbers)
+        if address and (status := self.function(*self.args)):
+            self.check(status)
+
+    def check(self, status: int) -> None:
+        """Raise DeviceError for an error, unless a map that is not required is not aligned."""
+        address, *_, across, down = self._numbers
+        if self._required or not any(x % _ALIGNMENT for x in (address, across, down)):
+            raise driver.failed(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}", status)

@@ -14,7 +14,8 @@ from gemmlab.linalg import cublas
 from gemmlab.linalg.arrays import DEFAULT_STREAMS, Framework
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import kinds
-from gemmlab.linalg.planning.program import NAMES, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
+from gemmlab.linalg.planning.program import NAMES, Job
 from gemmlab.linalg.runtime import gpus
 from gemmlab.linalg.runtime.driver import relaxed
 from gemmlab.linalg.runtime.graph import Graph, Recording
@@ -129,7 +130,7 @@ class TensorCoreRun:
             self._last = self._report
 
     def counts(self) -> Counts | None:
-        if self._job.choice.direct:
+        if not self._job.choice.counts:
             return None
         return self._space.counts(self._last) if self._last else Counts()
 
@@ -177,7 +178,7 @@ class TensorCoreRun:
         """
         job, sms, report = self._job, self._multiprocessors, 0
         space = self._recorded_space()
-        if not job.choice.direct:
+        if job.choice.counts:
             report = recorded_reports(self._device).address()
         memory = space.memory(job, sms, report)
         for bound in self._space.launcher.bind(job.launches(memory, sms)):

@@ -12,8 +12,9 @@ from cuda.bindings import driver as cu
 from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.arrays import Framework
 from gemmlab.linalg.planned import Counts
+from gemmlab.linalg.planning.launch import WorkspaceAddresses
 from gemmlab.linalg.planning.plan import REPORT_BYTES
-from gemmlab.linalg.planning.program import Job, WorkspaceAddresses
+from gemmlab.linalg.planning.program import Job
 from gemmlab.linalg.runtime import gpus
 from gemmlab.linalg.runtime.driver import call, relaxed
 from gemmlab.linalg.runtime.launches import Launcher

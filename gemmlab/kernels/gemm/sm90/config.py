@@ -118,7 +118,7 @@ SCHEMES = {scheme.name: scheme for scheme in (FP16X3, BF16X6)}
 
 @dataclass(frozen=True)
 class CopyBox:
-    """What one TMA copy moves: `lines` lines of `LINE` elements, with the 128-byte swizzle.
+    """What one TMA copy moves: `lines` lines of 128 bytes, with the 128-byte swizzle.
 
     The tensor in global memory has axes (along a line, lines, parts). A `multicast` copy goes to
     every block of the cluster.
@@ -127,6 +127,11 @@ class CopyBox:
     dtype: str
     lines: int
     multicast: bool
+
+    @property
+    def line(self) -> int:
+        """Elements in 128 bytes."""
+        return LINE // 2 if self.dtype == "float32" else LINE
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ def kernel(
     batch_a: Int64,
     batch_b: Int64,
     row_c: Int64,
+    col_c: Int64,
     batch_c: Int64,
     row_d: Int64,
     column_d: Int64,
@@ -51,6 +52,7 @@ def kernel(
     items: Int32,
     clear: Int32,
     segment: Int32,
+    marked_a: Int32,
     least_risk: Uint64,
     most_doubts: Uint64,
     config: cutlass.Constexpr,
@@ -62,7 +64,7 @@ def kernel(
     statuses, arrays, one = (status_a, status_b), (a, b, c), Int64(1)
     a_strides = (lda, one) if config.a_major == "k" else (one, lda)
     b_strides = (one, ldb) if config.b_major == "k" else (ldb, one)
-    strides = (*a_strides, *b_strides, row_c, batch_a, batch_b, batch_c)
+    strides = (*a_strides, *b_strides, row_c, col_c, batch_a, batch_b, batch_c)
     counts = repair.read_counts(report, statuses)
     at_risk, not_finite, doubted = counts
     again = at_risk >= least_risk or doubted > most_doubts
@@ -76,13 +78,14 @@ def kernel(
                     Operand(a, lda, batch_a, m, config.a_major, config.block_m),
                     Operand(b, ldb, batch_b, n, config.b_major, config.block_n),
                 )
-                c_strides, factors = ((row_c, 1), (row_d, column_d)), (alpha, beta)
+                c_strides, factors = ((row_c, col_c), (row_d, column_d)), (alpha, beta)
                 result = Result((c, d), (m, n), c_strides, (batch_c, batch_d), Int64(0), factors)
                 division, own = (1, 1, items), cutlass.min(blocks, items)
                 multiply(operands, result, k, division, own, None, config)
         elif thread < repair.THREADS:
             if not_finite > 0:
-                repair.add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
+                risks, sizes = (risk_a, risk_b), (m, n, k, batch)
+                repair.add_not_finite(arrays, strides, sizes, risks, marked_a, alpha)
             if doubted > 0:
                 repair.add_doubtful(arrays, strides, (m, n, k, batch, segment), doubts, alpha)
         repair.report_if_last(*results)

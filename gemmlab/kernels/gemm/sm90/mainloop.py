@@ -252,8 +252,8 @@ def play_role(
         if warp == WARPS * CONSUMERS:
             shape_a, shape_b = (work.m, depth, matrices), (work.n, depth, matrices)
             rest_a, rest_b = (1, shape_a, strides[0]), (CLUSTER, shape_b, strides[1])
-            a = tma_operand(maps[0], ring.a, BM, config.a_major, *rest_a, config)
-            b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config)
+            a = tma_operand(maps[0], ring.a, BM, config.a_major, *rest_a, config.stages)
+            b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config.stages)
             produce(a, b, ring, work, output, config)
             let_next_start()  # not earlier: its instructions would displace those of this kernel
     else:

@@ -102,12 +102,15 @@ def add_products(
 
 @cute.jit
 def add_not_finite(
-    arrays: tuple, strides: tuple, sizes: tuple, risks: tuple, alpha: Float32
+    arrays: tuple, strides: tuple, sizes: tuple, risks: tuple, marked_a: Int32, alpha: Float32
 ) -> None:
-    """Add float32 products in the rows and columns of C whose vectors are marked."""
+    """Add float32 products in the rows and columns of C whose vectors are marked.
+
+    marked_a: rows of A that may be marked: all of them, or none if A is not packed.
+    """
     m, n, k, batch = sizes
     a, b, c = arrays
-    row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c = strides
+    row_a, col_a, row_b, col_b, row_c, col_c, batch_a, batch_b, batch_c = strides
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
@@ -119,7 +122,7 @@ def add_not_finite(
         row0, col0 = tile_in_item // columns * REPAIR_TILE, tile_in_item % columns * REPAIR_TILE
         synchronize()
         if thread < REPAIR_TILE:
-            sM[0, thread] = mark(risks[0], item * Int32(batch_a != 0), m, row0 + thread)
+            sM[0, thread] = mark(risks[0], item * Int32(batch_a != 0), marked_a, row0 + thread)
         elif thread < 2 * REPAIR_TILE:
             at = thread - REPAIR_TILE
             sM[1, at] = mark(risks[1], item * Int32(batch_b != 0), n, col0 + at)
@@ -134,7 +137,9 @@ def add_not_finite(
             mB = cute.make_tensor(
                 b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
             )
-            mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
+            mC = cute.make_tensor(
+                c + item * batch_c, cute.make_layout((m, n), stride=(row_c, col_c))
+            )
             add_products(mA, mB, mC, sM, (row0, col0), alpha)
 
 
@@ -184,7 +189,7 @@ def add_doubtful(
     """
     m, n, k, batch, segment = sizes
     a, b, c = arrays
-    row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c = strides
+    row_a, col_a, row_b, col_b, row_c, col_c, batch_a, batch_b, batch_c = strides
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
@@ -229,7 +234,7 @@ def add_doubtful(
                                 b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
                             )
                             mC = cute.make_tensor(
-                                c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1))
+                                c + item * batch_c, cute.make_layout((m, n), stride=(row_c, col_c))
                             )
                             while bits != 0:
                                 place = (row, left + lowest(bits))
@@ -325,18 +330,20 @@ def kernel(
     col_a: Int64,
     row_b: Int64,
     col_b: Int64,
-    ldc: Int64,
+    row_c: Int64,
+    col_c: Int64,
     batch_a: Int64,
     batch_b: Int64,
     batch_c: Int64,
     alpha: Float32,
     clear: Int32,
     segment: Int32,
+    marked_a: Int32,
     most_doubts: Uint64,
 ):
     pdl_wait()
     statuses, arrays = (status_a, status_b), (a, b, c)
-    strides = (row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c)
+    strides = (row_a, col_a, row_b, col_b, row_c, col_c, batch_a, batch_b, batch_c)
     counts = read_counts(report, statuses)
     _, not_finite, doubted = counts
     results = report, statuses, counts, clear
@@ -344,7 +351,8 @@ def kernel(
         report_if_first(*results)
     else:
         if not_finite > 0:
-            add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)
+            risks = risk_a, risk_b
+            add_not_finite(arrays, strides, (m, n, k, batch), risks, marked_a, alpha)
         if doubted > 0 and doubted <= most_doubts:
             add_doubtful(arrays, strides, (m, n, k, batch, segment), doubts, alpha)
         report_if_last(*results)

@@ -24,16 +24,23 @@ PAIRS = PIECE // 8  # of each thread's sums in a row of a piece
 
 
 @cute.jit
-def store_staged(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor) -> None:
+def store_staged(
+    sums: cute.Tensor,
+    staged: cute.Pointer,
+    corner: tuple,
+    mC: cute.Tensor,
+    rows: tuple | None = None,
+) -> None:
     """C = sums for a warp's elements ((2, 2, n/8), 1, 1).
 
     staged: room for a piece in shared memory, of this warp. corner: row and column of the first of
-    the warp's sums.
+    the warp's sums. rows: the thread's first row, from there on, and how far the second one is from
+    it; None: those of wgmma.
     """
     if simt.allows_quads(mC.iterator, mC.stride[0]) and mC.shape[1] % 4 == 0:
-        store_aligned(sums, staged, corner, mC)
+        store_aligned(sums, staged, corner, mC, rows)
     else:
-        store_shifted(sums, staged, corner, mC)
+        store_shifted(sums, staged, corner, mC, rows)
 
 
 @cute.jit
@@ -46,22 +53,29 @@ def row_of(corner: tuple, line: Int32, mC: cute.Tensor) -> tuple:
 
 @cute.jit
 def stage(
-    sums: cute.Tensor, staged: cute.Pointer, piece: cutlass.Constexpr, margin: cutlass.Constexpr
+    sums: cute.Tensor,
+    staged: cute.Pointer,
+    piece: cutlass.Constexpr,
+    margin: cutlass.Constexpr,
+    rows: tuple | None,
 ) -> None:
     """Copy a thread's sums of a piece to shared memory, and those of `margin` pairs before it."""
     lane, pairs = cute.arch.lane_idx(), sums.shape[0][2]
     first, end = max(0, PAIRS * piece - margin), min(pairs, PAIRS * (piece + 1))
-    target = staged + (lane // 4 * PITCH + MARGIN + lane % 4 * 2)
+    row, apart = (lane // 4, 8) if cutlass.const_expr(rows is None) else rows
+    target = staged + (row * PITCH + MARGIN + lane % 4 * 2)
     cute.arch.sync_warp()  # the previous piece has been read
     for j in cutlass.range_constexpr(first, end):
         for r in cutlass.range_constexpr(2):
-            at = 8 * r * PITCH + 8 * (j - PAIRS * piece)
+            at = apart * r * PITCH + 8 * (j - PAIRS * piece)
             vectors.write(target + at, [sums[(e, r, j), 0, 0] for e in range(2)])
     cute.arch.sync_warp()
 
 
 @cute.jit
-def store_aligned(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor) -> None:
+def store_aligned(
+    sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor, own_rows: tuple | None
+) -> None:
     """`store_staged` where each four elements of a row of C are 16-byte aligned."""
     lane, pieces = cute.arch.lane_idx(), sums.shape[0][2] // PAIRS
     line, four = lane // LANES, lane % LANES * 4
@@ -71,7 +85,7 @@ def store_aligned(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cu
     held = []
     for piece in cutlass.range_constexpr(pieces + 1):
         if cutlass.const_expr(piece < pieces):
-            stage(sums, staged, piece, 0)
+            stage(sums, staged, piece, 0, own_rows)
         # While the next piece is staged, the values of this one arrive.
         for i, values in enumerate(held):
             if four + (piece - 1) * PIECE < rows[i][1]:
@@ -81,7 +95,9 @@ def store_aligned(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cu
 
 
 @cute.jit
-def store_shifted(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor) -> None:
+def store_shifted(
+    sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cute.Tensor, own_rows: tuple | None
+) -> None:
     """`store_staged` for any alignment.
 
     A row is stored in groups of four elements. The first group begins at column -`shift`, where a
@@ -97,7 +113,7 @@ def store_shifted(sums: cute.Tensor, staged: cute.Pointer, corner: tuple, mC: cu
     own, own_end = row_of(corner, lane % STAGED_ROWS, mC)
     shift, own_staged = shift_of(own), staged + (lane % STAGED_ROWS * PITCH + MARGIN)
     for piece in cutlass.range_constexpr(pieces):
-        stage(sums, staged, piece, 1)
+        stage(sums, staged, piece, 1, own_rows)
         held = [[vectors.read(sources[i] + e, 1)[0] for e in range(4)] for i in range(ROUNDS)]
         for i in cutlass.range_constexpr(ROUNDS):
             column, (start, end) = piece * PIECE + four - shifts[i], rows[i]

@@ -1,7 +1,8 @@
 """Tiles in shared memory: TMA writes them and wgmma reads them in 128-byte lines, swizzled.
 
 A tile is (rows of A or columns of B, `LINE` of k). In a K-major tile, k runs along the lines; in an
-MN-major tile, rows of A or columns of B do.
+MN-major tile, rows of A or columns of B do. Lines of float32 elements, which wgmma does not read,
+are half as many elements.
 """
 
 from typing import NamedTuple
@@ -12,12 +13,16 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from gemmlab.kernels.gemm.sm90.config import LINE, CopyBox
 
-ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
+ELEMENTS = {
+    "float16": cutlass.Float16,
+    "bfloat16": cutlass.BFloat16,
+    "float32": cutlass.Float32,
+}
 
 
 def tensor_map(copy: CopyBox) -> cute.CopyAtom:
     """Return a tensor map for compilation: instruction and box. The tensor is bound at launch."""
-    box, element = (LINE, copy.lines, 1), ELEMENTS[copy.dtype]
+    box, element = (copy.line, copy.lines, 1), ELEMENTS[copy.dtype]
     atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, element)
     pointer = cute.make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=128)
     tensor = cute.make_tensor(pointer, cute.make_layout(box))
@@ -70,22 +75,26 @@ def tma_operand(
     shares: cutlass.Constexpr,
     extents: tuple,
     item_stride: Int32,
-    config: cutlass.Constexpr,
+    stages: cutlass.Constexpr,
 ) -> TmaOperand:
     """The operand of extents (vectors, k, parts of all items), copied to stages at `pointer`.
 
     TMA sees shared memory as a list of 128-byte lines; a box is a number of consecutive lines. A
-    K-major tile is one box, whose lines are its rows. An MN-major tile has a box for every 64 of
-    its rows, whose lines are the steps of k.
+    K-major tile has a box for every `line` of k, whose lines are its rows. An MN-major tile has a
+    box for every `line` of its rows, whose lines are the steps of k.
     """
     vectors, k, parts = extents
-    boxes, shape = (1, (k, vectors, parts)) if major == "k" else (rows // LINE, (vectors, k, parts))
-    lines = (rows if major == "k" else LINE) // shares  # of a box
+    line = 1024 // pointer.value_type.width  # elements
+    along, across, shape = (LINE, rows, (k, vectors, parts))
+    if cutlass.const_expr(major != "k"):
+        along, across, shape = (rows, LINE, (vectors, k, parts))
+    boxes, lines = along // line, across // shares  # of a tile, of a box
     kind = warpgroup.SmemLayoutAtomKind.MN_SW128
     atom = warpgroup.make_smem_layout_atom(kind, pointer.value_type)
-    smem = swizzled(pointer, cute.tile_to_shape(atom, (LINE, config.stages * rows), order=(0, 1)))
-    smem = cute.local_tile(smem, (LINE, lines), (0, None))
-    gmem = cute.local_tile(cute.make_identity_tensor(shape), (LINE, lines, 1), (None, None, None))
+    every = stages * rows * LINE // line
+    smem = swizzled(pointer, cute.tile_to_shape(atom, (line, every), order=(0, 1)))
+    smem = cute.local_tile(smem, (line, lines), (0, None))
+    gmem = cute.local_tile(cute.make_identity_tensor(shape), (line, lines, 1), (None, None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 3)
     smem, gmem = cpasync.tma_partition(copy, 0, cute.make_layout(1), smem, gmem)
     bx, _, _ = cute.arch.block_idx()
@@ -105,7 +114,7 @@ def fetch(
     boxes, shares, share = operand.boxes, operand.shares, operand.share
     all_blocks = Int16((1 << shares) - 1)
     for i in cutlass.range_constexpr(boxes):
-        x, y = k_tile, tile * shares + share
+        x, y = k_tile * boxes + i, tile * shares + share
         if cutlass.const_expr(operand.major != "k"):
             x, y = tile * boxes + i, k_tile * shares + share
         target = operand.smem[None, (stage * boxes + i) * shares + share]

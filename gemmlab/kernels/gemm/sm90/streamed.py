@@ -1,0 +1,367 @@
+"""Multiply a packed operand by a float32 one that is split on its way to the tensor cores.
+
+`mainloop` multiplies two packed operands. Packing moves an operand through memory a second time,
+which takes longer than the product if the other operand has few vectors. So here only the operand
+with fewer vectors, the *packed* one, is packed. The other one, the *streamed* one, is read once:
+float32 tiles are copied to shared memory, and a warp that multiplies loads its 16 vectors from
+there, splits them, and keeps the parts in registers, from which wgmma takes its operand A. So the
+rows of the computed matrix are the vectors of the streamed operand, which may be either factor.
+
+Each row has its own scale in each chain of 32 of k: the largest of these 32 elements gets the
+exponent 14. No pass over the matrix has to find scales, and elements are at risk only if they are
+small compared with 31 neighbors. The factor that undoes the scale is applied where the chain is
+added to the sums, by a multiply-add instead of an addition.
+
+| warps                     | work                                       | wait on | arrive on |
+|---------------------------|--------------------------------------------|---------|-----------|
+| 4 in each of 2 warpgroups | load, split, wgmma, sums, C                | full    | empty     |
+| 1 in the third one        | TMA of both operands                       | empty   | full      |
+| 3 others in the third one | none, if TMA can copy the streamed operand | empty   | full      |
+|                           | else all four copy its elements            |         |           |
+
+For each chain c, a warpgroup takes these steps:
+
+| step                                            | meanwhile                 |
+|-------------------------------------------------|---------------------------|
+| start wgmma of c                                | the other one's wgmma end |
+| split chain c + 1; load the elements of c + 2   | its own wgmma run         |
+| wait for wgmma, add c to the sums               | the other one's wgmma run |
+
+The loads come a chain early because wgmma take half of the bandwidth of shared memory, the copies
+a quarter: a load that is needed at once takes as long as a third of a chain's wgmma.
+
+k may be divided into slices, which `add_slices` adds up. Limiter: memory if the packed operand has
+up to about 100 vectors, else the tensor cores and, through the clock, power.
+"""
+
+from typing import NamedTuple
+
+import cutlass
+from cutlass import Boolean, Float16, Float32, Int32, Int64, cute
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+
+from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
+from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
+from gemmlab.kernels.gemm.sm90.scheduling import next_stage
+from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS, GROUPS, REGISTERS
+from gemmlab.kernels.gemm.sm90.streamed_output import Output, Place, Row, extremes, finish_tile
+from gemmlab.kernels.gemm.sm90.streaming import (
+    STEPS,
+    Splits,
+    Streamed,
+    copy_tile,
+    is_aligned,
+    keep,
+    load,
+    split,
+    spots_of,
+)
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, fetch, tiles_of, tma_operand
+from gemmlab.kernels.signature import signatures
+
+POINTERS = {
+    "x": ("float32", "input"),
+    "c": ("float32", "output"),
+    "d": ("float32", "input"),
+    "unscale": ("int32", "input"),
+    "risk": ("int32", "input"),
+    "status": ("uint64", "input"),
+    "doubts": ("uint32", "output"),
+    "doubted": ("uint64", "accumulator"),
+}
+
+CHAINS = LINE // CHAIN  # of a stage
+WARPS = WARPGROUP // 32
+assert CHAINS == 2
+
+
+class Ring(NamedTuple):
+    """The stages in shared memory, and their barriers."""
+
+    streamed: cute.Pointer  # (stages) tiles; see `streaming`
+    packed: cute.Pointer  # (stages, parts, block_n, LINE)
+    staged: cute.Pointer  # room for `staging`
+    full: cute.Pointer  # (stages)
+    empty: cute.Pointer  # (stages)
+
+
+class Work(NamedTuple):
+    """The computed matrix of each item of a batch in tiles, for each slice of k.
+
+    A block computes the tiles `first`, `first + step`, …
+    """
+
+    shape: tuple  # rows: vectors of the streamed operand; columns: of the packed one
+    tiles: tuple  # rows and columns of them
+    count: Int32  # tiles of all slices and items
+    slices: Int32
+    k_tiles: Int32  # of all slices
+    first: Int32
+    step: Int32
+
+
+@cute.jit
+def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
+    """wgmma of 64 × block_n × 16 per warpgroup, the streamed operand in registers."""
+    modes = {"k": OperandMajorMode.K, "mn": OperandMajorMode.MN}
+    op = warpgroup.MmaF16BF16Op(
+        ELEMENTS[config.scheme.dtype],
+        Float32,
+        (MMA_M, config.block_n, MMA_K),
+        warpgroup.OperandSource.RMEM,
+        OperandMajorMode.K,
+        modes[config.packed_major],
+    )
+    return cute.make_tiled_mma(cute.make_mma_atom(op), (GROUPS, 1, 1))
+
+
+@cute.jit
+def set_up_ring(maps: tuple, warp: Int32, by_tma: Boolean, config: cutlass.Constexpr) -> Ring:
+    """Allocate stages and barriers, initialize the barriers, synchronize the block.
+
+    by_tma: whether TMA copies the streamed operand, too.
+    """
+    STAGES, element = config.stages, ELEMENTS[config.scheme.dtype]
+    streamed = cute.arch.get_dyn_smem(Float32, 1024)
+    packed = streamed + STAGES * config.streamed_bytes // 4
+    staged = packed + STAGES * config.packed_bytes // 4
+    full = cute.arch.alloc_smem(Int64, STAGES, 8)
+    empty = cute.arch.alloc_smem(Int64, STAGES, 8)
+    if warp == 0:
+        cpasync.prefetch_descriptor(maps[1])
+        arrivals = Int32(1 + COPIERS)
+        if by_tma:
+            cpasync.prefetch_descriptor(maps[0])
+            arrivals = Int32(1)
+        with cute.arch.elect_one():
+            for i in cutlass.range_constexpr(STAGES):
+                cute.arch.mbarrier_init(full + i, arrivals)
+                cute.arch.mbarrier_init(empty + i, config.consumers)
+        cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    return Ring(streamed, cute.recast_ptr(packed, dtype=element), staged, full, empty)
+
+
+@cute.jit
+def place_of(tile: Int32, work: Work) -> Place:
+    """Where a tile is. Neighbors in a row follow each other: they share the streamed operand."""
+    column, rest = tile % work.tiles[1], tile // work.tiles[1]
+    row, rest = rest % work.tiles[0], rest // work.tiles[0]
+    return Place(rest // work.slices, row, column, rest % work.slices)
+
+
+@cute.jit
+def ends_of(piece: Int32, work: Work) -> tuple:
+    """The first k-tile of a slice, and the one after its last."""
+    each = cute.ceil_div(work.k_tiles, work.slices)
+    begin = cutlass.min(piece * each, work.k_tiles)
+    return begin, cutlass.min(begin + each, work.k_tiles)
+
+
+@cute.jit
+def produce(
+    operands: tuple,
+    ring: Ring,
+    work: Work,
+    warp: Int32,
+    early: Boolean,
+    config: cutlass.Constexpr,
+) -> None:
+    """Fill the stages in the order in which `consume` reads them. Run by a warpgroup.
+
+    operands: the streamed one, the same for TMA, and the packed one. early: whether the streamed
+    one may be read before the previous kernel has finished.
+    """
+    streamed, by_tma, packed = operands
+    PARTS, thread = config.scheme.parts, cute.arch.thread_idx()[0] % COPIERS
+    leads, aligned = warp == config.consumers, is_aligned(streamed)
+    stage, phase, waits = Int32(0), Int32(0), early
+    if not early:
+        wait_for_previous()
+    if leads or not aligned:
+        for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
+            place = place_of(tile, work)
+            begin, end = ends_of(place.piece, work)
+            for k_tile in cutlass.range(begin, end, unroll=1):
+                bar = ring.full + stage
+                cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
+                if not aligned:
+                    target = ring.streamed + stage * (config.streamed_bytes // 4)
+                    origin = place.row * config.block_m, k_tile * LINE
+                    copy_tile(streamed, target, place.item, origin, thread, config)
+                    cute.arch.cp_async_mbarrier_arrive_noinc(bar)
+                if leads:
+                    nbytes = Int32(config.packed_bytes)
+                    if aligned:
+                        nbytes += config.streamed_bytes
+                    with cute.arch.elect_one():
+                        cute.arch.mbarrier_arrive_and_expect_tx(bar, nbytes)
+                    if aligned:
+                        fetch(
+                            by_tma, place.row, k_tile, place.item * by_tma.item_stride, stage, bar
+                        )
+                    if waits:
+                        wait_for_previous()
+                        waits = Boolean(False)
+                    for part in cutlass.range_constexpr(PARTS):
+                        at = place.item * packed.item_stride * PARTS + part
+                        fetch(packed, place.column, k_tile, at, stage * PARTS + part, bar)
+                stage, phase = next_stage(stage, phase, config.stages)
+        cute.arch.cp_async_wait_group(0)
+
+
+@cute.jit
+def start_chain(
+    sums: cute.Tensor,
+    fragments: tuple,
+    rB: cute.Tensor,
+    at: tuple,
+    config: cutlass.Constexpr,
+) -> None:
+    """Start the wgmma of a chain. at: stage, chain of the stage."""
+    mma, (stage, chain) = tiled_mma(config), at
+    warpgroup.fence()
+    for i in cutlass.range_constexpr(len(config.scheme.products)):
+        own, other = config.scheme.products[i]
+        for step in cutlass.range_constexpr(STEPS):
+            mma.set(warpgroup.Field.ACCUMULATE, i + step > 0)
+            part = rB[None, None, chain * STEPS + step, stage * config.scheme.parts + other]
+            cute.gemm(mma, sums, fragments[own][None, None, step], part, sums)
+    warpgroup.commit_group()
+
+
+def registers_of_splits(parts: int) -> Splits:
+    fragments = [cute.make_rmem_tensor(((2, 2, 2), 1, STEPS), Float16) for _ in range(parts)]
+    return Splits(tuple(fragments), *[cute.make_rmem_tensor(2, Float32) for _ in range(2)])
+
+
+@cute.jit
+def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass.Constexpr) -> None:
+    """Split, multiply, add up and store the block's tiles, `MMA_M` rows per warpgroup."""
+    lane, group, PARTS = cute.arch.lane_idx(), warp // WARPS, config.scheme.parts
+    mma = tiled_mma(config)
+    own = mma.get_slice(group * WARPGROUP)
+    tiles = tiles_of(ring.packed, config.block_n, config.packed_major, config.stages * PARTS)
+    rB = mma.make_fragment_B(own.partition_B(tiles))
+    # ((2, 2, block_n / 8), 1, 1)
+    sums = cute.make_rmem_tensor(mma.partition_shape_C((config.block_m, config.block_n)), Float32)
+    chain_sums = cute.make_rmem_tensor(sums.layout, Float32)
+    chain_sums.fill(0.0)
+    held = cute.make_rmem_tensor((2, 2, STEPS, 2), Float32)
+    held.fill(0.0)
+    splits = [registers_of_splits(PARTS) for _ in range(CHAINS)]
+    rows = Row(*[cute.make_rmem_tensor(2, Float32) for _ in range(2)])
+    spots, size = spots_of(warp, lane, config), config.streamed_bytes // 4
+    known = extremes(output)
+    left = Int32(0)  # k-tiles of all the block's tiles
+    for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
+        begin, end = ends_of(place_of(tile, work).piece, work)
+        left += end - begin
+    stage, phase = Int32(0), Int32(0)
+    if left > 0:
+        cute.arch.mbarrier_wait(ring.full + stage, phase)
+        keep(held, load(ring.streamed, 0, spots, config))
+    split(held, splits[0])
+    if left > 0:
+        keep(held, load(ring.streamed, 1, spots, config))
+    for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
+        place = place_of(tile, work)
+        begin, end = ends_of(place.piece, work)
+        for register in (sums, *rows):
+            register.fill(0.0)
+        for _ in cutlass.range(begin, end, unroll=1):
+            now = stage
+            for chain in cutlass.range_constexpr(CHAINS):
+                start_chain(chain_sums, splits[chain].fragments, rB, (now, chain), config)
+                # In a branch, from which the compiler moves nothing past the wait for wgmma.
+                if left > 0:
+                    split(held, splits[1 - chain])
+                if cutlass.const_expr(chain == 0):
+                    stage, phase = next_stage(stage, phase, config.stages)
+                    left -= 1
+                    if left > 0:
+                        cute.arch.mbarrier_wait(ring.full + stage, phase)
+                if left > 0:
+                    keep(held, load(ring.streamed + stage * size, chain, spots, config))
+                warpgroup.wait_group(0)
+                if cutlass.const_expr(chain == CHAINS - 1):
+                    cute.arch.sync_warp()  # all lanes have loaded what they split
+                    if lane == 0:
+                        cute.arch.mbarrier_arrive(ring.empty + now)
+                add_chain(sums, chain_sums, rows, splits[chain])
+        finish_tile(sums, rows, output, ring.staged, known, place, work.shape, warp, config)
+
+
+@cute.jit
+def add_chain(sums: cute.Tensor, chain_sums: cute.Tensor, rows: Row, splits: Splits) -> None:
+    """Add a chain to the sums, without the scales of the streamed operand."""
+    for h in cutlass.range_constexpr(2):
+        own = sums[(None, h, None), 0, 0]
+        own.store(own.load() + chain_sums[(None, h, None), 0, 0].load() * splits.undo[h])
+        rows.loss[h] += splits.loss[h]
+        rows.most[h] = cute.arch.fmax(rows.most[h], splits.undo[h])
+
+
+@cute.kernel
+def kernel(
+    map_x: cute.CopyAtom,
+    map_packed: cute.CopyAtom,
+    x: cute.Pointer,
+    c: cute.Pointer,
+    d: cute.Pointer,
+    unscale: cute.Pointer,
+    risk: cute.Pointer,
+    status: cute.Pointer,
+    doubts: cute.Pointer,
+    doubted: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    batch: Int32,
+    ldx: Int64,
+    batch_x: Int64,
+    row_c: Int64,
+    column_c: Int64,
+    batch_c: Int64,
+    slice_c: Int64,
+    row_d: Int64,
+    column_d: Int64,
+    batch_d: Int64,
+    item_stride_x: Int32,
+    item_stride: Int32,
+    alpha: Float32,
+    beta: Float32,
+    doubt: Float32,
+    slices: Int32,
+    early: Int32,
+    config: cutlass.Constexpr,
+):
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    streamed = Streamed(x, ldx, batch_x, m, k)
+    ring = set_up_ring((map_x, map_packed), warp, is_aligned(streamed), config)
+    tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
+    count = tiles[0] * tiles[1] * slices * batch
+    work = Work((m, n), tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
+    if warp >= config.consumers:
+        cute.arch.setmaxregister_decrease(REGISTERS[0])
+        parts, stages = config.scheme.parts, config.stages
+        own = 1, (m, k, batch), item_stride_x, stages
+        other = 1, (n, k, batch * parts), item_stride, stages * parts
+        majors = config.streamed_major, config.packed_major
+        by_tma = tma_operand(map_x, ring.streamed, config.block_m, majors[0], *own)
+        packed = tma_operand(map_packed, ring.packed, config.block_n, majors[1], *other)
+        produce((streamed, by_tma, packed), ring, work, warp, early != 0, config)
+        if warp == config.consumers:
+            let_next_start()  # not earlier: its instructions would displace those of this kernel
+    else:
+        cute.arch.setmaxregister_increase(REGISTERS[1])
+        wait_for_previous()
+        strides = (row_c, column_c), (row_d, column_d)
+        given = (unscale, risk, status), item_stride, (doubts, doubted, doubt), batch
+        output = Output((c, d), strides, (batch_c, batch_d), slice_c, (alpha, beta), *given)
+        consume(ring, work, output, warp, config)
+
+
+SIGNATURES = signatures(POINTERS, kernel)

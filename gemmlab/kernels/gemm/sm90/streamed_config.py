@@ -1,0 +1,94 @@
+"""Configurations of `streamed`. Nothing here needs the CuTe DSL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gemmlab.kernels.common import MAX_SMEM, require
+from gemmlab.kernels.gemm.sm90.config import (
+    FP16X3,
+    LINE,
+    MARGIN,
+    MMA_M,
+    PIECE,
+    WARPGROUP,
+    CopyBox,
+    Scheme,
+)
+
+GROUPS = 2  # warpgroups that multiply, 64 vectors of the streamed operand each
+CHAIN = 32  # of k, which tensor cores add up
+COPIERS = WARPGROUP  # threads that copy, if the streamed operand is not aligned
+REGISTERS = (40, 232)  # per thread that copies, and that multiplies: setmaxnreg moves them
+
+
+@dataclass(frozen=True)
+class StreamedConfig:
+    """The tile that a block of `streamed` computes, and the order of both operands in memory."""
+
+    streamed_major: str = "mn"  # the axis along which an operand is contiguous: "k" or "mn"
+    packed_major: str = "k"
+    block_n: int = 128  # vectors of the packed operand
+    stages: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("streamed_major", "packed_major"):
+            require(getattr(self, name) in ("k", "mn"), f"{name} = {getattr(self, name)!r}")
+        require(self.block_n in (64, 128), f"block_n = {self.block_n}, must be 64 or 128")
+        require(self.stages > 1, f"stages = {self.stages}, must be at least 2")
+        rule = f"{self.stages} stages take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
+        require(self.smem_bytes <= MAX_SMEM, rule)
+
+    @property
+    def scheme(self) -> Scheme:
+        return FP16X3
+
+    @property
+    def block_m(self) -> int:
+        """Vectors of the streamed operand."""
+        return GROUPS * MMA_M
+
+    @property
+    def consumers(self) -> int:
+        """Warps that multiply."""
+        return GROUPS * WARPGROUP // 32
+
+    @property
+    def threads(self) -> int:
+        return GROUPS * WARPGROUP + COPIERS
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Of a stage: a tile of float32 elements, `LINE` deep."""
+        return 4 * LINE * self.block_m
+
+    @property
+    def packed_bytes(self) -> int:
+        """Of a stage: all parts of a tile, `LINE` deep."""
+        return 2 * LINE * self.block_n * self.scheme.parts
+
+    @property
+    def staged_bytes(self) -> int:
+        """Of shared memory, through which warps store C."""
+        return 4 * (PIECE + MARGIN) * self.block_m
+
+    @property
+    def smem_bytes(self) -> int:
+        return self.stages * (self.streamed_bytes + self.packed_bytes) + self.staged_bytes
+
+    @property
+    def streamed_copy(self) -> CopyBox:
+        return CopyBox("float32", self.block_m if self.streamed_major == "k" else LINE, False)
+
+    @property
+    def packed_copy(self) -> CopyBox:
+        lines = self.block_n if self.packed_major == "k" else LINE
+        return CopyBox(self.scheme.dtype, lines, False)
+
+    @property
+    def tensor_maps(self) -> tuple[Any, ...]:
+        """The kernel's first parameters, of both operands, for the compiler: CuTe copy atoms."""
+        from gemmlab.kernels.gemm.sm90.tiles import tensor_map
+
+        return tensor_map(self.streamed_copy), tensor_map(self.packed_copy)

@@ -1,0 +1,259 @@
+"""The end of a tile of `streamed`: undo the packed operand's scales, mark doubtful sums, store."""
+
+from typing import NamedTuple
+
+import cutlass
+from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
+
+from gemmlab.kernels import atomics, vectors
+from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, STAGED_ROWS
+from gemmlab.kernels.gemm.sm90.epilogue import exponents_of, power
+from gemmlab.kernels.gemm.sm90.shares import matrices
+from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
+from gemmlab.kernels.gemm.sm90.streaming import rows_of
+
+INFINITY = float("inf")
+LARGE = 2.0**60  # sums of rows with larger factors may be infinite or NaN
+COLUMNS = 16  # pairs of columns whose bits fit in a word
+ROWS = 16  # of a warp
+
+
+class Place(NamedTuple):
+    """Where a tile is."""
+
+    item: Int32
+    row: Int32  # of tiles
+    column: Int32
+    piece: Int32  # slice of k
+
+
+class Row(NamedTuple):
+    """What the thread's two rows may lose; see `streaming.Splits`."""
+
+    loss: cute.Tensor  # (2) of the thread's elements at risk: the sum over all chains
+    most: cute.Tensor  # (2) the largest `undo` of a chain
+
+
+class Output(NamedTuple):
+    """C = factors[0] · A·B + factors[1] · D. `starts`, `strides` and `steps` are of C and of D."""
+
+    starts: tuple
+    strides: tuple  # of rows and columns
+    steps: tuple  # elements to the next matrix
+    slice_step: Int64  # elements of C to the next slice of k
+    factors: tuple
+    packed: tuple  # of the packed operand: exponents, risk, status; see `pack`
+    item_stride: Int32  # 1; 0 if all items of the batch share the packed operand
+    doubts: tuple  # bits of doubtful elements, their number, and see `Scheme.doubt`
+    batch: Int32
+
+
+@cute.jit
+def extremes(output: Output) -> tuple:
+    """The most elements at risk in a column of the packed operand, or more; whether all its scales
+    are near 1 (see `config`)."""
+    most = cute.make_tensor(output.packed[2], cute.make_layout(3))[2]
+    return Float32(Int32(most)), most < Uint64(FAR)
+
+
+@cute.jit
+def finish_tile(
+    sums: cute.Tensor,
+    rows: Row,
+    output: Output,
+    staged: cute.Pointer,
+    known: tuple,
+    place: Place,
+    shape: tuple,
+    warp: Int32,
+    config: cutlass.Constexpr,
+) -> None:
+    """Write the thread's elements of one tile of C. staged: `staged_bytes` of shared memory.
+
+    known: `extremes`.
+    """
+    lane, own_rows = cute.arch.lane_idx(), rows_of(cute.arch.lane_idx(), config)
+    first_row, apart = own_rows
+    corner = place.row * config.block_m + warp * ROWS, place.column * config.block_n
+    at = [corner[0] + first_row + apart * h for h in range(2)], corner[1] + lane % 4 * 2
+    inside = corner[0] + ROWS <= shape[0] and corner[1] + config.block_n <= shape[1]
+    leave_doubtful(sums, rows, output, known[0], place, corner, at, shape, inside, config)
+    item = place.item * output.item_stride
+    first = exponents_of(output.packed[0], item, shape[1]).iterator + at[1]
+    pairs = [vectors.read(first + 8 * j, 2) for j in range(config.block_n // 8)]
+    if known[1]:
+        scale_columns(sums, [[((e + 127) << 23).bitcast(Float32) for e in pair] for pair in pairs])
+    else:
+        # Two steps: 2^e itself may lie outside the range of float32.
+        halves = [[e >> 1 for e in pair] for pair in pairs]
+        rest = [
+            [e - half for e, half in zip(*x, strict=True)] for x in zip(pairs, halves, strict=True)
+        ]
+        for exponents in (halves, rest):
+            scale_columns(sums, [[power(e) for e in pair] for pair in exponents])
+    alpha, beta = output.factors
+    if alpha != 1:
+        sums.store(sums.load() * alpha)
+    steps = output.steps
+    starts = (
+        output.starts[0] + (place.item * steps[0] + place.piece * output.slice_step),
+        output.starts[1] + place.item * steps[1],
+    )
+    mC, mD = matrices(starts, shape, output.strides)
+    if beta != 0:
+        add_scaled(sums, mD, at, beta)
+    if mC.stride[1] != 1:
+        store_columns(sums, at, mC, inside, config)
+    elif inside and mC.iterator.toint() % 8 == 0 and mC.stride[0] % 2 == 0:
+        for h in cutlass.range_constexpr(2):
+            start = mC.iterator + cute.crd2idx((at[0][h], at[1]), mC.layout)
+            for j in cutlass.range_constexpr(config.block_n // 8):
+                vectors.write(start + 8 * j, [sums[(e, h, j), 0, 0] for e in range(2)])
+    else:
+        own = staged + warp * (STAGED_ROWS * PITCH)
+        store_staged(sums, own, corner, mC, own_rows)
+
+
+def scale_columns(sums: cute.Tensor, factors: list) -> None:
+    """Multiply the thread's sums by a factor for each of its columns, which come in pairs."""
+    for j, pair in enumerate(factors):
+        for e in range(2):
+            for h in range(2):
+                sums[(e, h, j), 0, 0] = sums[(e, h, j), 0, 0] * pair[e]
+
+
+@cute.jit
+def leave_doubtful(
+    sums: cute.Tensor,
+    rows: Row,
+    output: Output,
+    risk: Float32,
+    place: Place,
+    corner: tuple,
+    at: tuple,
+    shape: tuple,
+    inside: Boolean,
+    config: cutlass.Constexpr,
+) -> None:
+    """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
+
+    Sums are those of float32 elements times scaled ones. An element at risk of the streamed operand
+    loses up to 2^-25 of what undoes its scale; one of the packed operand, up to 2^-25, and its
+    factor is below 2^15 times the largest of a row's `undo`. So a sum is certain if it is at least
+    `doubt` times its row's `loss` plus `most` times its column's number of elements at risk.
+    Infinite sums and NaNs are doubtful, too. corner: of the warp's sums. at: the thread's rows, and
+    its first column.
+    """
+    clear_doubts(output, place, corner, shape, config)
+    _, _, doubt = output.doubts
+    pairs = config.block_n // 8
+    if not inside:  # sums outside C are 0; they must not look small
+        for j in cutlass.range_constexpr(pairs):
+            for e in cutlass.range_constexpr(2):
+                for h in cutlass.range_constexpr(2):
+                    if at[1] + 8 * j + e >= shape[1]:
+                        sums[(e, h, j), 0, 0] = Float32(INFINITY)
+    for h in cutlass.range_constexpr(2):
+        loss, most = rows.loss[h], rows.most[h]
+        for distance in (1, 2):  # four lanes share a row
+            loss += cute.arch.shuffle_sync_bfly(loss, distance)
+        certain = doubt * (loss + risk * most)
+        sizes = [cute.math.absf(sums[(e, h, j), 0, 0]) for j in range(pairs) for e in range(2)]
+        small = simt.pairwise(sizes, cute.arch.fmin) < certain
+        if at[0][h] < shape[0] and (small or most >= LARGE):
+            for start in cutlass.range_constexpr(0, pairs, COLUMNS):
+                own = sums[(None, h, None), 0, 0]
+                first = at[0][h], at[1] + 8 * start
+                mark_doubtful(own, start, first, (loss, most), output, place, shape)
+
+
+@cute.jit
+def mark_doubtful(
+    sums: cute.Tensor,
+    start: cutlass.Constexpr,
+    first: tuple,
+    row: tuple,
+    output: Output,
+    place: Place,
+    shape: tuple,
+) -> None:
+    """Mark the doubtful sums of COLUMNS pairs of a row (2, pairs), from pair `start` on.
+
+    first: row and column of the first one. row: its `loss` and `most`. Sums in columns that are not
+    finite, whose parts are 0, become 0; `repair` adds what is missing there.
+    """
+    (_, risk, _), (doubts, doubted, doubt) = output.packed, output.doubts
+    m, n = shape
+    numbers = exponents_of(risk, place.item * output.item_stride, n)
+    doubtful = Uint32(0)
+    for i in cutlass.range_constexpr(2 * min(COLUMNS, sums.shape[1] - start)):
+        at, col = (i % 2, start + i // 2), first[1] + i // 2 * 8 + i % 2
+        size, number = cute.math.absf(sums[at]), numbers[col]
+        lost = doubt * (row[0] + Float32(cutlass.max(number, Int32(0))) * row[1])
+        sound = size >= lost and size < INFINITY
+        if number == NOT_FINITE_RISK:
+            sums[at] = Float32(0)
+        elif col < n and not sound:
+            sums[at] = Float32(0)
+            doubtful |= Uint32(1 << i)
+    line = (Int64(place.piece) * output.batch + place.item) * m + first[0]
+    for _ in cutlass.range(cute.arch.popc(doubtful), unroll=1):
+        lowest = doubtful & (~doubtful + 1)
+        index = cute.arch.popc(lowest - 1)
+        doubtful &= ~lowest
+        column = first[1] + index // 2 * 8 + index % 2
+        word = doubts + (line * cute.ceil_div(n, 32) + column // 32)
+        atomics.add(word, Uint32(1) << (column % 32))
+        atomics.add(doubted, Uint64(1))
+
+
+@cute.jit
+def clear_doubts(
+    output: Output, place: Place, corner: tuple, shape: tuple, config: cutlass.Constexpr
+) -> None:
+    """Clear the bits of the warp's elements of a tile, so that no other launch has to."""
+    (m, n), words, lane = shape, config.block_n // 32, cute.arch.lane_idx()
+    pitch = cute.ceil_div(n, 32)
+    for i in cutlass.range_constexpr(ROWS * words // 32):
+        row, word = corner[0] + (lane + 32 * i) // words, corner[1] // 32 + lane % words
+        if row < m and word < pitch:
+            line = (Int64(place.piece) * output.batch + place.item) * m + row
+            simt.element(output.doubts[0], line * pitch + word)[0] = Uint32(0)
+    cute.arch.sync_warp()  # another lane may set a bit
+
+
+@cute.jit
+def add_scaled(sums: cute.Tensor, mD: cute.Tensor, at: tuple, beta: Float32) -> None:
+    """sums += beta·D for the thread's elements."""
+    for h in cutlass.range_constexpr(2):
+        for j in cutlass.range_constexpr(sums.shape[0][2]):
+            for e in cutlass.range_constexpr(2):
+                row, col = at[0][h], at[1] + 8 * j + e
+                valid = row < mD.shape[0] and col < mD.shape[1]
+                place = mD.iterator + cute.crd2idx((row, col), mD.layout)
+                sums[(e, h, j), 0, 0] += beta * vectors.read_if(valid, place)
+
+
+@cute.jit
+def store_columns(
+    sums: cute.Tensor, at: tuple, mC: cute.Tensor, inside: Boolean, config: cutlass.Constexpr
+) -> None:
+    """C = sums where its columns are contiguous: eight lanes store 32 or 64 bytes of one.
+
+    A thread's two rows are neighbors if the streamed operand is MN-major.
+    """
+    start = mC.iterator + cute.crd2idx((at[0][0], at[1]), mC.layout)
+    wide = inside and start.toint() % 8 == 0 and mC.stride[1] % 2 == 0
+    if cutlass.const_expr(config.streamed_major != "mn"):
+        wide = False
+    for j in cutlass.range_constexpr(sums.shape[0][2]):
+        for e in cutlass.range_constexpr(2):
+            column = start + (8 * j + e) * mC.stride[1]
+            two = [sums[(e, h, j), 0, 0] for h in range(2)]
+            if wide:
+                vectors.write(column, two)
+            else:
+                for h in cutlass.range_constexpr(2):
+                    valid = at[0][h] < mC.shape[0] and at[1] + 8 * j + e < mC.shape[1]
+                    vectors.write_if(valid, column + (at[0][h] - at[0][0]), two[h])

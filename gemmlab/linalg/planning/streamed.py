@@ -1,0 +1,284 @@
+"""Products of one packed and one streamed operand: their ways, predicted times, launches.
+
+The operand with fewer vectors is packed, the other one is split on its way to the tensor cores
+(`kernels.gemm.sm90.streamed`). If there are few tiles, k is divided into slices. The last launch
+repairs C or computes it again, as in `fp16x3`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, NO_LIMIT, WIDE_COUNT
+from gemmlab.kernels.gemm.sm90.streamed_config import StreamedConfig
+from gemmlab.linalg.arch import Architecture
+from gemmlab.linalg.arch.architecture import StreamedTile
+from gemmlab.linalg.planning import direct, plan
+from gemmlab.linalg.planning.direct import Factors, add_slices, slice_pitch
+from gemmlab.linalg.planning.finish import finish
+from gemmlab.linalg.planning.formulas import first_least, least, most
+from gemmlab.linalg.planning.launch import (
+    Address,
+    Limits,
+    Map,
+    PlannedLaunch,
+    Value,
+    WorkspaceAddresses,
+)
+from gemmlab.linalg.planning.packed import Packed, operand_map
+from gemmlab.linalg.planning.packing import packing_seconds
+from gemmlab.linalg.planning.plan import DOUBTED, Added, Doubts, Product
+from gemmlab.linalg.shapes import Operand
+
+_LEAST_TILES = 4  # k-tiles of a slice
+_LARGEST = 2**30  # tiles
+_TMA = 16  # bytes: the least distance that a tensor map permits
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The tile, whether the right factor is streamed, and whether k is divided into slices."""
+
+    tile: StreamedTile
+    swapped: bool
+    sliced: bool
+
+
+def routes(arch: Architecture, k_major: tuple[bool, bool], _k: Any) -> tuple[Route, ...]:
+    """All ways to compute products whose rows of a, and columns of b, are contiguous or not."""
+    return _routes(arch, *k_major)
+
+
+@cache
+def _routes(arch: Architecture, a_k_major: bool, b_k_major: bool) -> tuple[Route, ...]:
+    found = []
+    for tile in arch.streamed:
+        for swapped in (False, True):
+            majors = ["k" if x else "mn" for x in (a_k_major, b_k_major)][:: -1 if swapped else 1]
+            config = replace(tile.config, streamed_major=majors[0], packed_major=majors[1])
+            one = replace(tile, config=config)
+            found += [Route(one, swapped, sliced) for sliced in (False, True)]
+    return tuple(found)
+
+
+def tiles_of(streamed: Any, packed: Any, batch: Any, config: StreamedConfig) -> Any:
+    """The number of tiles of products with that many vectors."""
+    return ceil_div(streamed, config.block_m) * ceil_div(packed, config.block_n) * batch
+
+
+def slices_of(tiles: Any, k: Any, sms: int) -> Any:
+    """The number of slices of k with which all blocks run at once."""
+    return most(1, least(sms // tiles, k // (LINE * _LEAST_TILES)))
+
+
+def seconds_of(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> list[Any]:
+    """Predicted seconds of each of `routes`.
+
+    A k-tile takes a block the time `latency`, and longer if it is copied in single elements. A
+    block's first tile takes `ends` longer than its k-tiles, each other one `between`.
+    """
+    found, k_tiles, single = [], ceil_div(k, LINE), direct.unaligned(m, n, k, k_major)
+    for route in routes(arch, k_major, k):
+        tile, order = route.tile, -1 if route.swapped else 1
+        (streamed, packed), (odd, _) = (m, n)[::order], single[::order]
+        units, slices = tiles_of(streamed, packed, batch, tile.config), 1
+        each = tile.latency * (1 + tile.unaligned * odd)
+        time = arch.streamed_start + tile.ends - tile.between
+        time += packing_seconds(packed, k, batch, k_major[::order][1], single[::order][1], arch)
+        if route.sliced:
+            slices = slices_of(units, k, sms)
+            units *= slices
+            time += arch.streamed_add + 4 * m * n * batch * slices / arch.streamed_add_bytes
+        time += ceil_div(units, sms) * (ceil_div(k_tiles, slices) * each + tile.between)
+        found.append(time)
+    return found
+
+
+def least_seconds(
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    k_major: tuple[bool, bool],
+    arch: Architecture,
+    sms: int,
+) -> tuple[Any, Any]:
+    """The index in `routes` of the one predicted to be fastest, and its seconds."""
+    index, best = first_least(seconds_of(m, n, k, batch, k_major, arch, sms))
+    return index, most(best, moving(m, n, k, batch, arch))
+
+
+def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
+    """A lower bound on the predicted seconds of every route."""
+    found = None
+    for tile in arch.streamed:
+        elements = tile.config.block_m * tile.config.block_n
+        each = tile.latency / (LINE * elements * sms)
+        seconds = arch.streamed_start + tile.ends - tile.between + m * n * k * batch * each
+        found = seconds if found is None else least(found, seconds)
+    return most(found, moving(m, n, k, batch, arch))
+
+
+def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
+    """Predicted seconds to move the matrices, each element once."""
+    return arch.streamed_start + direct.moving(m, n, k, batch, arch)
+
+
+def sizes(
+    product: Product, factors: tuple[Operand, Operand], route: Route, sms: int
+) -> tuple[int, int, int, int]:
+    """Bytes of device memory for the packed operand, slices, and doubts."""
+    streamed, packed = factors[:: -1 if route.swapped else 1]
+    count = _slices(product, streamed, packed, route, sms)
+    slices = 4 * count * product.m * slice_pitch(product.n) * product.batch if route.sliced else 0
+    doubts = 4 * count * product.batch * streamed.vectors * ceil_div(packed.vectors, 32)
+    return _packed(packed, route).nbytes, 0, slices, doubts
+
+
+def _slices(product: Product, streamed: Operand, packed: Operand, route: Route, sms: int) -> Any:
+    if not route.sliced:
+        return 1
+    config = route.tile.config
+    tiles = tiles_of(streamed.vectors, packed.vectors, product.batch, config)
+    return slices_of(tiles, product.k, sms)
+
+
+def _packed(operand: Operand, _route: Route) -> Packed:
+    shape = operand.vectors, operand.depth, operand.k_major, operand.batch
+    return Packed(FP16X3, *shape, "")
+
+
+def launches(
+    product: Product,
+    factors: Factors,
+    at_c: Address,
+    added: Added | None,
+    route: Route,
+    memory: WorkspaceAddresses,
+    limits: Limits,
+    arch: Architecture,
+    sms: int,
+) -> tuple[PlannedLaunch, ...]:
+    """Return the launches. added: D, if it is not C. memory: of `sizes`, and a report."""
+    streamed, packed, at_streamed, at_packed = factors
+    if route.swapped:
+        streamed, packed, at_streamed, at_packed = packed, streamed, at_packed, at_streamed
+    own, d = _packed(packed, route), added or Added(at_c, product.ldc, 1, product.batch_c)
+    statuses = memory.report + plan.STATUSES[0], memory.report + plan.STATUSES[1]
+    found = list(plan.pack(packed, own, at_packed, memory.left, status=statuses[1]))
+    slices = _slices(product, streamed, packed, route, sms)
+    operands = streamed, packed, own
+    result = _turned(product, route), _turned(d, route)
+    if route.sliced:
+        m, pitch = product.m, slice_pitch(product.n)
+        partial = Product(m, product.n, product.k, pitch, product.batch, slices * m * pitch)
+        nothing = Added(memory.totals, 0, 0, 0)
+        sliced = _turned(partial, route), nothing
+        rest = memory.totals, m * pitch, slices, statuses[1], memory, len(found) == 1, arch, sms
+        found.append(_multiply(sliced, operands, at_streamed, route, *rest))
+        found.append(add_slices(product, memory.totals, slices, at_c, d, arch))
+    else:
+        rest = at_c, 0, 1, statuses[1], memory, len(found) == 1, arch, sms
+        found.append(_multiply(result, operands, at_streamed, route, *rest))
+    doubts = Doubts(memory.doubts, memory.report + DOUBTED)
+    doubts = doubts._replace(most=NO_LIMIT if limits.doubtful is None else limits.doubtful)
+    last = plan.repair(
+        result[0],
+        streamed,
+        packed,
+        (own, own),
+        (at_streamed, at_packed, at_c),
+        (memory.left, memory.left, memory.report),
+        sms,
+        doubts=doubts,
+        statuses=statuses,
+        packs_a=False,
+        segment=ceil_div(ceil_div(product.k, LINE), slices) * LINE,
+    )
+    wide = NO_LIMIT if limits.wide is None else (limits.wide + 1) * WIDE_COUNT
+    found.append(finish(result[0], last, streamed, packed, wide, result[1], sms))
+    return tuple(found)
+
+
+def _turned(given: Any, route: Route) -> Any:
+    """C or D as the matrix whose rows are the vectors of the streamed operand."""
+    if not route.swapped:
+        return given
+    if isinstance(given, Added):
+        return given._replace(row=given.column, column=given.row)
+    x = given
+    sizes = x.n, x.m, x.k, x.column_c, x.batch, x.batch_c, x.alpha, x.beta
+    return Product(*sizes, x.ldc)
+
+
+def _multiply(
+    result: tuple[Product, Added],
+    operands: tuple[Operand, Operand, Packed],
+    at_streamed: Address,
+    route: Route,
+    at_c: Address,
+    slice_c: Any,
+    slices: Any,
+    status: Address,
+    memory: WorkspaceAddresses,
+    early: bool,
+    arch: Architecture,
+    sms: int,
+) -> PlannedLaunch:
+    """The launch that multiplies. early: see `kernels.gemm.sm90.streamed`."""
+    (product, d), (streamed, packed, own) = result, operands
+    config, k, offsets = route.tile.config, product.k, own.offsets
+    lines = (k, streamed.vectors) if streamed.k_major else (streamed.vectors, k)
+    strides = most(4 * streamed.ld, _TMA), most(4 * streamed.batch_stride, _TMA)
+    shape = (*lines, streamed.batch)
+    maps = (
+        Map(config.streamed_copy, at_streamed, shape, strides, required=False),
+        operand_map(config.packed_copy, own, memory.left, 0, k),
+    )
+    ratio = plan.SHORT_SUM / k
+    args: dict[str, Value] = {
+        "x": at_streamed,
+        "c": at_c,
+        "d": d.at,
+        "unscale": memory.left + offsets["unscale"],
+        "risk": memory.left + offsets["risk"],
+        "status": status,
+        "doubts": memory.doubts,
+        "doubted": memory.report + DOUBTED,
+        "m": product.m,
+        "n": product.n,
+        "k": k,
+        "batch": product.batch,
+        "ldx": streamed.ld,
+        "batch_x": streamed.batch_stride if streamed.batch > 1 else 0,
+        "row_c": product.ldc,
+        "column_c": product.column_c,
+        "batch_c": product.batch_c,
+        "slice_c": slice_c,
+        "row_d": d.row,
+        "column_d": d.column,
+        "batch_d": d.item,
+        "item_stride_x": int(streamed.batch > 1),
+        "item_stride": int(packed.batch > 1),
+        "alpha": product.alpha,
+        "beta": product.beta,
+        "doubt": FP16X3.doubt * most(ratio, ratio**0.5),
+        "slices": slices,
+        "early": int(early),
+    }
+    tiles = tiles_of(product.m, product.n, product.batch, config) * slices
+    blocks = ceil_div(tiles, ceil_div(tiles, sms))
+    grid, block = (blocks, 1, 1), (config.threads, 1, 1)
+    rest = maps, 1, config.smem_bytes, arch
+    return PlannedLaunch("multiply_streamed", config, grid, block, args, *rest)
