@@ -19,6 +19,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from math import inf
 from statistics import geometric_mean
 from typing import Any
@@ -282,14 +283,14 @@ def microseconds(gpu: Gpu, call: Work) -> float:
 
 
 def errors(gpu: Gpu) -> Iterator[Row]:
-    """`tf32x3` and SGEMM against float64, at the depths of the default's table."""
-    for k in DEPTHS:
+    """`tf32x3`, `fp16x3s` and SGEMM against float64, at the depths of the default's table."""
+    for tier, k in product((DIRECT, STREAMED), DEPTHS):
         for family in FAMILIES if k >= LEAST_DEPTH else ():
             a, b = gpu.draw(family, (SAMPLE, k), 1), gpu.draw(family, (k, SAMPLE), 2)
-            c, again = (gemmlab.matmul(a, b, precision=DIRECT) for _ in range(2))
+            c, again = (gemmlab.matmul(a, b, precision=tier) for _ in range(2))
             exact = accuracy.exact(a, b)
             yield {
-                **{"family": family, "k": k, "ran": DIRECT, "repeats": gpu.torch.equal(c, again)},
+                **{"family": family, "k": k, "ran": tier, "repeats": gpu.torch.equal(c, again)},
                 **accuracy.errors(c, *exact),
                 "sgemm": accuracy.errors(a @ b, *exact),
             }
@@ -341,7 +342,7 @@ MEASUREMENT = Measurement(
     parts={
         "routes": Rows(routes, ("m", "n", "k", "batch", "transposed")),
         "vectors": Rows(vectors, ("m", "n", "k", "batch", "transposed")),
-        "errors": Rows(errors, ("family", "k")),
+        "errors": Rows(errors, ("family", "k", "ran")),
         "drawn": Rows(drawn, ("m", "n", "k", "batch", "transposed")),
     },
     pages={"matmul-results.md": tables},

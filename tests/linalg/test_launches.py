@@ -175,7 +175,7 @@ def test_a_new_shape_costs_few_calls_and_makes_no_graph(
         return fake_driver.Array(big[: rows * columns].reshape(rows, columns))
 
     shapes = [(size + 4 * i, size + 8 * i, size + 200 - 8 * i) for i in range(20)]
-    for m, n, k in (*shapes, (size + 48, size + 48, size + 100)):
+    for m, n, k in (*shapes, (size + 48, size + 52, size + 100)):
         a, b = matrix(m, k), matrix(k, n)
         device.launched.clear()
         products_of().clear()

@@ -306,6 +306,7 @@ def test_no_choice_lost_to_sgemm_when_it_was_measured() -> None:
     assert len(packed) >= 8
 
 
+@pytest.mark.slow
 def test_choices_are_close_to_the_best_that_was_measured() -> None:
     """Of the drawn products that constants are not fitted to, and of the routes that were timed."""
     rows = json.loads((BENCHMARKS / "direct.json").read_text(encoding="utf-8"))["drawn"][::4]

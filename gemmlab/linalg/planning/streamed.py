@@ -20,6 +20,7 @@ from gemmlab.linalg.planning import direct, plan
 from gemmlab.linalg.planning.direct import Factors, add_slices, slice_pitch
 from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import first_least, least, most
+from gemmlab.linalg.planning.gemv import NEVER
 from gemmlab.linalg.planning.launch import (
     Address,
     Limits,
@@ -83,14 +84,18 @@ def seconds_of(
     arch: Architecture,
     sms: int,
 ) -> list[Any]:
-    """Predicted seconds of each of `routes`.
+    """Predicted seconds of each of `routes`; `NEVER` unless they stream the larger operand.
 
     A k-tile takes a block the time `latency`, and longer if it is copied in single elements. A
     block's first tile takes `ends` longer than its k-tiles, each other one `between`.
     """
-    found, k_tiles, single = [], ceil_div(k, LINE), direct.unaligned(m, n, k, k_major)
+    found, k_tiles, single = list[Any](), ceil_div(k, LINE), direct.unaligned(m, n, k, k_major)
+    right = n > m
     for route in routes(arch, k_major, k):
         tile, order = route.tile, -1 if route.swapped else 1
+        if route.swapped != right:
+            found.append(NEVER)
+            continue
         (streamed, packed), (odd, _) = (m, n)[::order], single[::order]
         units, slices = tiles_of(streamed, packed, batch, tile.config), 1
         each = tile.latency * (1 + tile.unaligned * odd)
@@ -120,14 +125,15 @@ def least_seconds(
 
 
 def bound(m: Any, n: Any, k: Any, batch: Any, arch: Architecture, sms: int) -> Any:
-    """A lower bound on the predicted seconds of every route."""
-    found = None
-    for tile in arch.streamed:
-        elements = tile.config.block_m * tile.config.block_n
-        each = tile.latency / (LINE * elements * sms)
-        seconds = arch.streamed_start + tile.ends - tile.between + m * n * k * batch * each
-        found = seconds if found is None else least(found, seconds)
-    return most(found, moving(m, n, k, batch, arch))
+    """A lower bound on the predicted seconds of every route: as if only k-tiles took time."""
+    return arch.streamed_start + m * n * k * batch * _fastest(arch, sms)
+
+
+@cache
+def _fastest(arch: Architecture, sms: int) -> float:
+    """The least seconds of the GPU per multiply-add."""
+    sizes = ((tile.latency, tile.config.block_m * tile.config.block_n) for tile in arch.streamed)
+    return min(latency / (LINE * elements * sms) for latency, elements in sizes)
 
 
 def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
