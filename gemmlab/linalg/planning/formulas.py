@@ -89,7 +89,7 @@ class Recorder:
         return holds
 
 
-_PLAIN, _MOST = 4, 32  # calls without a formula before one is made, and most formulas per function
+_PLAIN, _MOST = 4, 96  # calls without a formula before one is made, and most formulas per function
 # Integer operations with a constant that do not change the number; the last two only if the
 # constant is the right operand.
 _UNCHANGED = (("*", 1), ("+", 0), ("-", 0), ("//", 1))

@@ -15,7 +15,7 @@ from gemmlab.linalg.planning import tiers, times
 from gemmlab.linalg.planning.formulas import Formulas
 from gemmlab.linalg.planning.times import Case
 
-SHAPES = 1000  # formulas are made for what these need; a process makes the others
+SHAPES = 4000  # formulas are made for what these need; a process makes the others
 LEAST, MOST, STACKED = 4, 13, 8  # binary logarithms of sizes, and of the largest batch
 
 
