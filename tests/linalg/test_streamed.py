@@ -186,13 +186,14 @@ def test_infinities_and_nans_are_where_float32_has_them(swapped: bool, sliced: b
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((1, 70, 530), "f4"), rng.standard_normal((530, 66), "f4")
     a[0, 3, 5], a[0, 9, 100], b[120, 7], b[5, 1], b[:, 2] = np.inf, -np.inf, np.nan, -np.inf, 0
+    a[0, 20, 500] = np.inf  # in another slice
     with np.errstate(invalid="ignore"):
         exact = a[0].astype(float) @ b.astype(float)
         size = np.abs(a[0]).astype(float) @ np.abs(b)
     found = Run(a, b, swapped=swapped, sliced=sliced, sms=9)
     (c,), finite = found.c, np.isfinite(exact)
     assert 0 < finite.sum() < exact.size
-    assert found.not_finite == 2 and found.doubtful > 0  # columns of the packed one
+    assert found.not_finite == (3 if swapped else 2) and found.doubtful > 0
     assert np.array_equal(c[~finite], exact[~finite], equal_nan=True)
     assert (np.abs(c[finite] - exact[finite]) <= 10 * U * size[finite]).all()
 
@@ -200,14 +201,43 @@ def test_infinities_and_nans_are_where_float32_has_them(swapped: bool, sliced: b
 @pytest.mark.parametrize(("swapped", "sliced"), WAYS)
 @pytest.mark.slow
 def test_elements_at_risk_are_noticed(swapped: bool, sliced: bool) -> None:
-    """A large element in a row of each operand meets a zero, and small ones meet small ones."""
+    """A large element in a row of each operand meets a zero, and small ones meet small ones, in
+    each slice."""
     k = 512
     a, b = np.zeros((130, k), "f4"), np.zeros((k, 70), "f4")
     rng = np.random.default_rng(3)
-    a[:, 1:9], b[1:9] = rng.standard_normal((130, 8)) * 1e-7, rng.standard_normal((8, 70)) * 1e-7
-    a[::9, 0], b[10, ::7] = 1.0, 1.0
+    for at in (0, 400):
+        own, other = slice(at + 1, at + 9), rng.standard_normal((8, 200)) * 1e-7
+        a[:, own], b[own] = other[:, :130].T, other[:, 130:]
+        a[::9, at], b[at + 10, ::7] = 1.0, 1.0
     found = Run(a[None], b, swapped=swapped, sliced=sliced, sms=9)
+    assert found.doubtful > (100 if sliced else 50)
     check(found.c[0], a, b, sum_bound_u(k))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.slow
+def test_each_slice_is_repaired_on_its_own(swapped: bool) -> None:
+    """An element is doubtful in one slice, and has large terms in the other one."""
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((130, 512), "f4"), rng.standard_normal((512, 70), "f4")
+    for row, at in ((10, 0), (20, 256)):
+        a[row, at : at + 256] = 0
+        a[row, at], a[row, at + 1 : at + 9], b[at, 33] = 1, rng.standard_normal(8) * 1e-7, 0
+    found = Run(a[None], b, swapped=swapped, sliced=True, sms=9)
+    assert 2 <= found.doubtful <= 7  # with more, all of C would be computed again
+    check(found.c[0], a, b, sum_bound_u(512))
+
+
+@pytest.mark.slow
+def test_the_losses_of_the_lanes_that_share_a_row_add_up() -> None:
+    """Sixteen elements at risk in each row of the streamed operand: a sum is twice as large as what
+    four of them may lose, in units of `doubt`, and half as large as what all may lose."""
+    a, b = np.zeros((130, 64), "f4"), np.zeros((64, 70), "f4")
+    a[:, 0], a[:, 1:17], b[1:17] = 1.0, 2.0**-18, 1.0
+    found = Run(a[None], b)
+    assert found.at_risk == 0 and found.doubtful == a.shape[0] * b.shape[1]
+    check(found.c[0], a, b, 4)
 
 
 @pytest.mark.parametrize("exponents", [(-120, 0), (120, -100), (-60, -60), (100, 20)])

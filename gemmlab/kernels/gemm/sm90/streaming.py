@@ -44,7 +44,7 @@ class Splits(NamedTuple):
 
     fragments: tuple  # of the high and of the low part, ((2, 2, 2), 1, STEPS)
     undo: cute.Tensor  # (2) rows: what undoes their scales
-    loss: cute.Tensor  # (2) rows: the thread's elements at risk, in units of `undo`
+    loss: cute.Tensor  # (2) rows: `undo` times the number of the thread's elements at risk
 
 
 def rows_of(lane: Int32, config: Any) -> tuple:
@@ -128,7 +128,7 @@ def split(held: cute.Tensor, splits: Splits) -> None:
 
 
 def magnitudes(word: Int32) -> Int32:
-    """Those of two float16 numbers."""
+    """The magnitudes of two float16 numbers."""
     return _halves("abs.f16x2 {$w0}, {$r0};", word)
 
 
