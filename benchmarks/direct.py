@@ -1,4 +1,4 @@
-"""Every way to multiply without packing: each tile and each division of k, at shapes of every kind.
+"""Ways to multiply without packing both operands: all tiles and divisions of k, at many shapes.
 
 `routes` are those of `tf32x3`, `fp16x3s` those with one packed operand, `fma` those of
 multiply-adds.
@@ -17,7 +17,6 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import inf
@@ -43,8 +42,8 @@ from gemmlab.linalg.planning.times import (
     FASTEST,
     FMA,
     LEAST_DEPTH,
+    ROUTED,
     STREAMED,
-    UNPACKED,
     Case,
 )
 from gemmlab.linalg.runtime.launches import Launcher
@@ -111,7 +110,7 @@ def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -
         exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
     found["sgemm"] = microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c))
-    packed = bound(gpu, launcher, a, b, c, Choice(FASTEST, "measured", arch=SM90))
+    packed = bound(gpu, launcher, a, b, c, choice_of(FASTEST))
     found |= {FASTEST: microseconds(gpu, packed), "routes": [], STREAMED: [], FMA: []}
     if work > LARGEST:
         return found
@@ -131,15 +130,15 @@ def row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: str) -
     return found
 
 
-def choice_of(tier: str) -> Choice:
-    """The tier, with the fallback that it needs."""
-    return Choice(tier, "measured", DIRECT if tier == STREAMED else None, SM90)
+def choice_of(tier: str, fallback: str | None = None) -> Choice:
+    """The tier, with a fallback, or with the one that it cannot do without."""
+    return Choice(tier, "measured", fallback or (DIRECT if tier == STREAMED else None), SM90)
 
 
 def seconds_of(tier: str, m: int, n: int, k: int, batch: int, way: str) -> list[float]:
     """Predicted seconds of each route of a tier."""
     k_major, sms = (way[0] == "n", way[1] == "t"), SM90.multiprocessors
-    found: list[float] = UNPACKED[tier].seconds_of(m, n, k, batch, k_major, SM90, sms)
+    found: list[float] = ROUTED[tier].seconds_of(m, n, k, batch, k_major, SM90, sms)
     return found
 
 
@@ -196,8 +195,8 @@ def drawn_row(gpu: Gpu, launcher: Any, m: int, n: int, k: int, batch: int, way: 
     a, b, c = arrays(gpu, m, n, k, batch, way)
 
     def measured(tier: str, fallback: str | None, index: int | None) -> float:
-        choice = replace(choice_of(tier), fallback=fallback) if fallback else choice_of(tier)
-        return digits(microseconds(gpu, bound(gpu, launcher, a, b, c, choice, index)))
+        call = bound(gpu, launcher, a, b, c, choice_of(tier, fallback), index)
+        return digits(microseconds(gpu, call))
 
     found: Row = {"m": m, "n": n, "k": k, "batch": batch, "transposed": way}
     found["sgemm"] = digits(microseconds(gpu, partial(gpu.torch.matmul, a, b, out=c)))
@@ -252,7 +251,7 @@ def bound(
     route: Route | None = None
     if index is not None:
         k_major = left.k_major, right.k_major
-        route = UNPACKED[choice.tier].routes(SM90, k_major, k)[index]
+        route = ROUTED[choice.tier].routes(SM90, k_major, k)[index]
     rest = choice.tier, choice.fallback
     factors = Factor("a", left, *rest), Factor("b", right, *rest)
     job = Job(*factors, Stack(m, n, n, 1, batch, steps[2]), choice, route=route)

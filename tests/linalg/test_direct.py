@@ -310,15 +310,15 @@ HOPPER = Case(8192, 8192, 8192, capability=(9, 0))
 
 
 def test_large_products_and_packed_operands_are_packed() -> None:
-    assert not choose(None, HOPPER).direct
-    assert not choose(None, replace(HOPPER, m=16, packed=("fp16x3", None))).direct
+    assert not choose(None, HOPPER).routed
+    assert not choose(None, replace(HOPPER, m=16, packed=("fp16x3", None))).routed
 
 
 def test_small_products_and_short_axes_are_not() -> None:
     assert choose(None, replace(HOPPER, m=640, n=640, k=640)).tier == "tf32x3"
     thin = replace(HOPPER, m=4096, n=4096, k=4096)
     for case in (replace(thin, m=16), replace(thin, n=64)):
-        assert choose(None, case).direct
+        assert choose(None, case).routed
 
 
 def test_each_element_of_c_takes_time_where_slices_are_added_up() -> None:

@@ -22,7 +22,7 @@ from gemmlab.linalg.planning.formulas import (
 from gemmlab.linalg.planning.launch import PlannedLaunch, WorkspaceAddresses
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, placed
 from gemmlab.linalg.planning.tiers import Choice
-from gemmlab.linalg.planning.times import DIRECT, FMA, LEAST_DEPTH, UNPACKED
+from gemmlab.linalg.planning.times import DIRECT, FMA, LEAST_DEPTH, ROUTED
 from gemmlab.linalg.shapes import Operand, Stack
 
 SMS = 132
@@ -57,7 +57,7 @@ def jobs(draw: Any) -> Job:
         ld = (k if k_major else vectors) + gap
         step = draw(st.sampled_from([0, ld * (vectors if k_major else k)])) if batch > 1 else 0
         operand = Operand(vectors, k, k_major, ld, batch if step else 1, step)
-        kept = None if choice.tier in UNPACKED else draw(st.sampled_from([None, None, 7 << 40]))
+        kept = None if choice.tier in ROUTED else draw(st.sampled_from([None, None, 7 << 40]))
         return Factor(name, operand, choice.tier, choice.fallback, kept, choice.arch)
 
     names = draw(st.sampled_from(["ab", "ba"]))

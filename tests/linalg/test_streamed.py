@@ -138,6 +138,14 @@ def test_an_array_may_begin_anywhere() -> None:
 
 
 @pytest.mark.slow
+def test_few_vectors() -> None:
+    """Lines shorter than what a tensor map permits."""
+    a, b = families.FAMILIES["normal"](np.random.default_rng(0), 2, 3, 40)
+    for swapped in (False, True):
+        check(Run(a[None], b, transposed=(True, False), swapped=swapped).c[0], a, b, 4)
+
+
+@pytest.mark.slow
 def test_the_wide_tile() -> None:
     a, b = families.FAMILIES["normal"](np.random.default_rng(0), 132, 200, 96)
     check(Run(a[None], b, config=StreamedConfig()).c[0], a, b, 4)

@@ -26,8 +26,8 @@ from gemmlab.linalg.planning.tiers import (
     tolerated,
 )
 from gemmlab.linalg.planning.times import (
+    ROUTED,
     SURE,
-    UNPACKED,
     Case,
     by_formulas,
     decide,
@@ -319,7 +319,7 @@ def test_choices_are_close_to_the_best_that_was_measured() -> None:
         for name, key in NAMES.items():
             if routes := dict(row.get(key, ())):
                 sizes = case.m, case.n, case.k, case.batch, case.k_major
-                seconds = UNPACKED[name].seconds_of(*sizes, ARCHITECTURES[9, 0], 132)
+                seconds = ROUTED[name].seconds_of(*sizes, ARCHITECTURES[9, 0], 132)
                 times[name] = routes[min(routes, key=seconds.__getitem__)]
                 timed += routes.values()
         if (time := times.get(tier)) is not None:
@@ -339,7 +339,7 @@ def test_products_with_a_vector_are_as_fast_as_in_cublas() -> None:
         case, time = case_of(row), row["sgemm"]
         if (tier := choose(None, case).tier) != "ieee":
             sizes = case.m, case.n, case.k, case.batch, case.k_major
-            index, _ = UNPACKED[tier].least_seconds(*sizes, ARCHITECTURES[9, 0], 132)
+            index, _ = ROUTED[tier].least_seconds(*sizes, ARCHITECTURES[9, 0], 132)
             time = {number: time for number, time, _ in row[tier]}[index]
         factors.append(row["sgemm"] / time)
     assert len(factors) > 250 and geometric_mean(factors) > 1.35
@@ -352,12 +352,12 @@ def test_no_route_lost_to_sgemm_when_it_was_measured() -> None:
     chosen = 0
     for row in rows:
         case = case_of(row)
-        if not choose(None, case).direct:
+        if not choose(None, case).routed:
             continue
         tier = choose(None, case).tier
         sizes = case.m, case.n, case.k, case.batch, case.k_major
         arch, sms = ARCHITECTURES[9, 0], case.multiprocessors
-        index, _ = UNPACKED[tier].least_seconds(*sizes, arch, sms)
+        index, _ = ROUTED[tier].least_seconds(*sizes, arch, sms)
         times = {number: time for number, time, _ in row[NAMES[tier]]}
         assert row["sgemm"] >= 0.98 * times.get(index, 0.0), case
         chosen += index in times

@@ -242,7 +242,7 @@ def key_of(job: Job, sms: int) -> tuple[Any, ...]:
         job.d is None,
         choice.tier,
         choice.fallback,
-        choice.direct,
+        choice.routed,
         left.arch,
         sms,
     )

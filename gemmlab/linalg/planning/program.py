@@ -15,7 +15,8 @@ elements at risk, and the vectors with many of them, which are wide. The counts 
 product begins; the last launch reports and clears them. `finish` repairs C or, without packing,
 computes all of it in TF32. Large products (`tiers.fallback_of`) run again in bfloat16.
 
-Products without packing take one or two launches (`planning.direct`, `planning.fma`).
+Products without packing take one or two launches (`planning.direct`, `planning.fma`), those with
+one packed operand three to five (`planning.streamed`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from gemmlab.linalg.planning.launch import (
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.planning.plan import Added, Doubts
 from gemmlab.linalg.planning.tiers import Choice, tolerated
-from gemmlab.linalg.planning.times import DIRECT, STREAMED, UNPACKED
+from gemmlab.linalg.planning.times import DIRECT, ROUTED, STREAMED
 from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays
@@ -103,7 +104,6 @@ class Factor:
         return nbytes
 
 
-# Of a product whose operands are taken as they are, or one of them.
 Route = direct.Route | fma.Route | gemv.Route | streamed.Route
 
 
@@ -170,14 +170,14 @@ class Job:
 
     def totals(self, sms: int) -> int:
         """Bytes of device memory for totals, or for slices of k."""
-        if self.choice.direct:
+        if self.choice.routed:
             return self.sizes(sms)[2]
         tiles = self._packed_tiles(sms)
         return reduce(most, (plan.totals_bytes(self._product, tile, sms) for tile in tiles))
 
     def sizes(self, sms: int) -> tuple[int, int, int, int]:
         """Bytes of device memory for the left and the right factor, totals and doubts."""
-        if self.choice.direct:
+        if self.choice.routed:
             found: tuple[int, int, int, int]
             operands = self.left.operand, self.right.operand
             found = self._ways.sizes(self._product, operands, self._route(sms), sms)
@@ -186,14 +186,14 @@ class Job:
 
     def tiles(self, sms: int) -> Sequence[TileConfig | Route]:
         """The tile of each tier that may run, or the route of a product without packing."""
-        return [self._route(sms)] if self.choice.direct else self._packed_tiles(sms)
+        return [self._route(sms)] if self.choice.routed else self._packed_tiles(sms)
 
     def _packed_tiles(self, sms: int) -> list[TileConfig]:
         return [self._tile(scheme, sms) for scheme in self._schemes]
 
     def tile_choices(self) -> list[Sequence[TileConfig | Route]]:
         """For each of `tiles`: all choices."""
-        if self.choice.direct:
+        if self.choice.routed:
             return [self._routes_of_tier]
         rest = self._product, self.left.arch
         return [plan.choices(*rest, SCHEMES[name], self._majors) for name in self._schemes]
@@ -215,7 +215,7 @@ class Job:
 
     def launches(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         """All launches in order. `Source`s stand in for the caller's arrays."""
-        if self.choice.direct:
+        if self.choice.routed:
             return self._direct(memory, sms)
         factors, c = (self.left, self.right), _SOURCES["c"]
         spaces = (memory.left, memory.right)
@@ -278,8 +278,8 @@ class Job:
 
     @property
     def _ways(self) -> Any:
-        """The planning module of the tier, which takes operands as they are."""
-        return UNPACKED[self.choice.tier]
+        """The module that plans the tier's routes."""
+        return ROUTED[self.choice.tier]
 
     def _route(self, sms: int) -> Route:
         if self.route is not None:

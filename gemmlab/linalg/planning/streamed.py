@@ -35,7 +35,6 @@ from gemmlab.linalg.planning.plan import DOUBTED, Added, Doubts, Product
 from gemmlab.linalg.shapes import Operand
 
 _LEAST_TILES = 4  # k-tiles of a slice
-_LARGEST = 2**30  # tiles
 _TMA = 16  # bytes: the least distance that a tensor map permits
 
 
@@ -149,7 +148,7 @@ def sizes(
     count = _slices(product, streamed, packed, route, sms)
     slices = 4 * count * product.m * slice_pitch(product.n) * product.batch if route.sliced else 0
     doubts = 4 * count * product.batch * streamed.vectors * ceil_div(packed.vectors, 32)
-    return _packed(packed, route).nbytes, 0, slices, doubts
+    return _packed(packed).nbytes, 0, slices, doubts
 
 
 def _slices(product: Product, streamed: Operand, packed: Operand, route: Route, sms: int) -> Any:
@@ -160,7 +159,7 @@ def _slices(product: Product, streamed: Operand, packed: Operand, route: Route, 
     return slices_of(tiles, product.k, sms)
 
 
-def _packed(operand: Operand, _route: Route) -> Packed:
+def _packed(operand: Operand) -> Packed:
     shape = operand.vectors, operand.depth, operand.k_major, operand.batch
     return Packed(FP16X3, *shape, "")
 
@@ -180,7 +179,7 @@ def launches(
     streamed, packed, at_streamed, at_packed = factors
     if route.swapped:
         streamed, packed, at_streamed, at_packed = packed, streamed, at_packed, at_streamed
-    own, d = _packed(packed, route), added or Added(at_c, product.ldc, 1, product.batch_c)
+    own, d = _packed(packed), added or Added(at_c, product.ldc, 1, product.batch_c)
     statuses = memory.report + plan.STATUSES[0], memory.report + plan.STATUSES[1]
     found = list(plan.pack(packed, own, at_packed, memory.left, status=statuses[1]))
     slices = _slices(product, streamed, packed, route, sms)
@@ -197,8 +196,7 @@ def launches(
     else:
         rest = at_c, 0, 1, statuses[1], memory, len(found) == 1, arch, sms
         found.append(_multiply(result, operands, at_streamed, route, *rest))
-    doubts = Doubts(memory.doubts, memory.report + DOUBTED)
-    doubts = doubts._replace(most=NO_LIMIT if limits.doubtful is None else limits.doubtful)
+    most_doubtful = NO_LIMIT if limits.doubtful is None else limits.doubtful
     last = plan.repair(
         result[0],
         streamed,
@@ -207,7 +205,7 @@ def launches(
         (at_streamed, at_packed, at_c),
         (memory.left, memory.left, memory.report),
         sms,
-        doubts=doubts,
+        doubts=Doubts(memory.doubts, memory.report + DOUBTED, most_doubtful),
         statuses=statuses,
         packs_a=False,
         segment=ceil_div(ceil_div(product.k, LINE), slices) * LINE,
@@ -246,7 +244,7 @@ def _multiply(
     (product, d), (streamed, packed, own) = result, operands
     config, k, offsets = route.tile.config, product.k, own.offsets
     lines = (k, streamed.vectors) if streamed.k_major else (streamed.vectors, k)
-    strides = most(4 * streamed.ld, _TMA), most(4 * streamed.batch_stride, _TMA)
+    strides = 4 * streamed.ld, most(4 * streamed.batch_stride, _TMA)
     shape = (*lines, streamed.batch)
     maps = (
         Map(config.streamed_copy, at_streamed, shape, strides, required=False),

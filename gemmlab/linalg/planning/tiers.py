@@ -34,8 +34,8 @@ from gemmlab.linalg.planning.times import (
     FASTEST,
     FMA,
     LEAST_DEPTH,
+    ROUTED,
     STREAMED,
-    UNPACKED,
     Case,
     Decision,
     Names,
@@ -47,7 +47,7 @@ from gemmlab.linalg.planning.times import (
     sgemm_time,
 )
 
-TIERS = (*SCHEMES, *UNPACKED, "ieee")
+TIERS = (*SCHEMES, *ROUTED, "ieee")
 MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pack`
 # Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of `pack` run
 # past their end by up to nine steps of 1024 elements.
@@ -76,14 +76,14 @@ class Choice:
     seconds: float | None = None
 
     @property
-    def direct(self) -> bool:
-        """Whether the operands are taken as they are, not packed, or all but one."""
-        return self.tier in UNPACKED
+    def routed(self) -> bool:
+        """Whether the plan is a route: at least one operand is taken as it is, not packed."""
+        return self.tier in ROUTED
 
     @property
     def counts(self) -> bool:
         """Whether the product reports elements at risk and the like: an operand is packed."""
-        return not self.direct or self.tier == STREAMED
+        return not self.routed or self.tier == STREAMED
 
 
 class NotFaster(Exception):
@@ -153,7 +153,7 @@ def _without_prediction(precision: str | None, case: Case) -> Choice | None:
         if packed - {precision}:
             raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
         return Choice(precision, "requested", arch=arch)
-    if precision in UNPACKED:
+    if precision in ROUTED:
         kernels = {DIRECT: arch.direct, FMA: arch.fma, STREAMED: arch.streamed}[precision]
         if obstacle or packed or not kernels:
             words = obstacle or ("an operand is packed" if packed else f"not on {arch.target}")

@@ -24,8 +24,8 @@ from gemmlab.linalg.planning.plan import Product, least_clocks
 DIRECT = "tf32x3"
 FMA = "fma"
 STREAMED = "fp16x3s"
-# Tiers whose kernels take both operands as they are, or all but one; their plans.
-UNPACKED = {DIRECT: direct, FMA: fma, STREAMED: streamed}
+# Tiers whose kernels take at least one operand as it is; the modules that plan their routes.
+ROUTED = {DIRECT: direct, FMA: fma, STREAMED: streamed}
 FASTEST = "fp16x3"  # scheme
 
 LEAST_DEPTH = min(LEAST_K.values())  # of `tf32x3`, by the accuracy contract
@@ -126,8 +126,8 @@ def _tiles_of(case: Case, tier: str, fallback: str | None) -> tuple[Any, ...]:
     """The indexes of the fastest tile of a tier, and of its fallback if that packs, too."""
     arch, sms, majors = case.arch or DEFAULT, case.multiprocessors, case.k_major
     sizes = case.m, case.n, case.k
-    if tier in UNPACKED:
-        return (UNPACKED[tier].least_seconds(*sizes, case.batch, majors, arch, sms)[0],)
+    if tier in ROUTED:
+        return (ROUTED[tier].least_seconds(*sizes, case.batch, majors, arch, sms)[0],)
     product, schemes = Product(*sizes, case.n, case.batch), (tier, fallback)
     return tuple(
         least_clocks(product, arch, SCHEMES[scheme], majors, sms)[0]

@@ -11,7 +11,7 @@ from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import Code, WorkspaceAddresses
 from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Choice
-from gemmlab.linalg.planning.times import DIRECT, LEAST_DEPTH, STREAMED, UNPACKED
+from gemmlab.linalg.planning.times import DIRECT, LEAST_DEPTH, ROUTED, STREAMED
 from gemmlab.linalg.shapes import Operand, Stack
 
 
@@ -47,11 +47,11 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
 def _direct_jobs(arch: Architecture) -> Iterator[Job]:
     """A product for each route, at each depth from which other routes are taken."""
     shallow = sorted({tile.config.least_k for tile in arch.direct})
-    depths = [(tier, k) for tier in UNPACKED for k in shallow]
+    depths = [(tier, k) for tier in ROUTED for k in shallow]
     if arch.streamed:  # an operand is packed
         depths += [(STREAMED, k) for k in _depths(arch) if k >= LEAST_DEPTH]
     for (tier, k), *k_major in product(depths, (True, False), (True, False)):
-        for route in UNPACKED[tier].routes(arch, (k_major[0], k_major[1]), k):
+        for route in ROUTED[tier].routes(arch, (k_major[0], k_major[1]), k):
             left, right = (
                 Factor(name, Operand(1, k, major, k), tier, arch=arch)
                 for name, major in zip("ab", k_major, strict=True)

@@ -349,5 +349,5 @@ class Encoder:
     def check(self, status: int) -> None:
         """Raise DeviceError for an error, unless a map that is not required is not aligned."""
         address, *_, across, down = self._numbers
-        if self._required or not any(x % _ALIGNMENT for x in (address, across, down)):
+        if self._required or not any(x % _ALIGNMENT or not x for x in (address, across, down)):
             raise driver.failed(f"cuTensorMapEncodeTiled at {self._address.value or 0:#x}", status)

@@ -27,8 +27,8 @@ For each chain c, a warpgroup takes these steps:
 | split chain c + 1; load the elements of c + 2   | its own wgmma run         |
 | wait for wgmma, add c to the sums               | the other one's wgmma run |
 
-The loads come a chain early because wgmma take half of the bandwidth of shared memory, the copies
-a quarter: a load that is needed at once takes as long as a third of a chain's wgmma.
+The loads come a chain early: wgmma and the copies take most of the bandwidth of shared memory, so a
+load whose elements are needed at once delays the split.
 
 k may be divided into slices, which `add_slices` adds up. Limiter: memory if the packed operand has
 up to about 100 vectors, else the tensor cores and, through the clock, power.
@@ -44,7 +44,7 @@ from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
 from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS, GROUPS, REGISTERS
-from gemmlab.kernels.gemm.sm90.streamed_output import Output, Place, Row, extremes, finish_tile
+from gemmlab.kernels.gemm.sm90.streamed_output import Losses, Output, Place, extremes, finish_tile
 from gemmlab.kernels.gemm.sm90.streaming import (
     STEPS,
     Splits,
@@ -72,7 +72,7 @@ POINTERS = {
 
 CHAINS = LINE // CHAIN  # of a stage
 WARPS = WARPGROUP // 32
-assert CHAINS == 2
+assert CHAINS == 2  # `consume` splits one while the other one is multiplied
 
 
 class Ring(NamedTuple):
@@ -250,7 +250,7 @@ def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass
     held = cute.make_rmem_tensor((2, 2, STEPS, 2), Float32)
     held.fill(0.0)
     splits = [registers_of_splits(PARTS) for _ in range(CHAINS)]
-    rows = Row(*[cute.make_rmem_tensor(2, Float32) for _ in range(2)])
+    losses = Losses(*[cute.make_rmem_tensor(2, Float32) for _ in range(2)])
     spots, size = spots_of(warp, lane, config), config.streamed_bytes // 4
     known = extremes(output)
     left = Int32(0)  # k-tiles of all the block's tiles
@@ -267,7 +267,7 @@ def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         place = place_of(tile, work)
         begin, end = ends_of(place.piece, work)
-        for register in (sums, *rows):
+        for register in (sums, *losses):
             register.fill(0.0)
         for _ in cutlass.range(begin, end, unroll=1):
             now = stage
@@ -288,18 +288,18 @@ def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass
                     cute.arch.sync_warp()  # all lanes have loaded what they split
                     if lane == 0:
                         cute.arch.mbarrier_arrive(ring.empty + now)
-                add_chain(sums, chain_sums, rows, splits[chain])
-        finish_tile(sums, rows, output, ring.staged, known, place, work.shape, warp, config)
+                add_chain(sums, chain_sums, losses, splits[chain])
+        finish_tile(sums, losses, output, ring.staged, known, place, work.shape, warp, config)
 
 
 @cute.jit
-def add_chain(sums: cute.Tensor, chain_sums: cute.Tensor, rows: Row, splits: Splits) -> None:
+def add_chain(sums: cute.Tensor, chain_sums: cute.Tensor, losses: Losses, splits: Splits) -> None:
     """Add a chain to the sums, without the scales of the streamed operand."""
     for h in cutlass.range_constexpr(2):
         own = sums[(None, h, None), 0, 0]
         own.store(own.load() + chain_sums[(None, h, None), 0, 0].load() * splits.undo[h])
-        rows.loss[h] += splits.loss[h]
-        rows.most[h] = cute.arch.fmax(rows.most[h], splits.undo[h])
+        losses.loss[h] += splits.loss[h]
+        losses.most[h] = cute.arch.fmax(losses.most[h], splits.undo[h])
 
 
 @cute.kernel

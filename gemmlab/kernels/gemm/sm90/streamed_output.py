@@ -28,7 +28,7 @@ class Place(NamedTuple):
     piece: Int32  # slice of k
 
 
-class Row(NamedTuple):
+class Losses(NamedTuple):
     """What the thread's two rows may lose; see `streaming.Splits`."""
 
     loss: cute.Tensor  # (2) of the thread's elements at risk: the sum over all chains
@@ -60,7 +60,7 @@ def extremes(output: Output) -> tuple:
 @cute.jit
 def finish_tile(
     sums: cute.Tensor,
-    rows: Row,
+    losses: Losses,
     output: Output,
     staged: cute.Pointer,
     known: tuple,
@@ -78,7 +78,7 @@ def finish_tile(
     corner = place.row * config.block_m + warp * ROWS, place.column * config.block_n
     at = [corner[0] + first_row + apart * h for h in range(2)], corner[1] + lane % 4 * 2
     inside = corner[0] + ROWS <= shape[0] and corner[1] + config.block_n <= shape[1]
-    leave_doubtful(sums, rows, output, known[0], place, corner, at, shape, inside, config)
+    leave_doubtful(sums, losses, output, known[0], place, corner, at, shape, inside, config)
     item = place.item * output.item_stride
     first = exponents_of(output.packed[0], item, shape[1]).iterator + at[1]
     pairs = [vectors.read(first + 8 * j, 2) for j in range(config.block_n // 8)]
@@ -126,7 +126,7 @@ def scale_columns(sums: cute.Tensor, factors: list) -> None:
 @cute.jit
 def leave_doubtful(
     sums: cute.Tensor,
-    rows: Row,
+    losses: Losses,
     output: Output,
     risk: Float32,
     place: Place,
@@ -155,7 +155,7 @@ def leave_doubtful(
                     if at[1] + 8 * j + e >= shape[1]:
                         sums[(e, h, j), 0, 0] = Float32(INFINITY)
     for h in cutlass.range_constexpr(2):
-        loss, most = rows.loss[h], rows.most[h]
+        loss, most = losses.loss[h], losses.most[h]
         for distance in (1, 2):  # four lanes share a row
             loss += cute.arch.shuffle_sync_bfly(loss, distance)
         certain = doubt * (loss + risk * most)
