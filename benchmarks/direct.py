@@ -257,8 +257,8 @@ def bound(
     job = Job(*factors, Stack(m, n, n, 1, batch, steps[2]), choice, route=route)
     sms = SM90.multiprocessors
     spaces = [gpu.empty(size // 4 + 1).zero_() for size in (*job.sizes(sms), plan.REPORT_BYTES)]
-    at_left, at_right, totals, doubts, report = (space.data_ptr() for space in spaces)
-    memory = WorkspaceAddresses(at_left, at_right, report, totals, doubts)
+    at_left, at_right, totals, notes, report = (space.data_ptr() for space in spaces)
+    memory = WorkspaceAddresses(at_left, at_right, report, totals, notes)
     launches = launcher.bind(job.launches(memory, sms))
     addresses = a.data_ptr(), b.data_ptr(), c.data_ptr(), c.data_ptr()
 

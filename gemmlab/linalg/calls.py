@@ -112,7 +112,6 @@ class PlannedProduct:
             reason=choice.reason,
             fallback=choice.fallback,
             tolerated=None if job is None else job.most_wide,
-            most_doubtful=None if job is None else job.most_doubtful,
             copies=tuple(layout.copies),
             workspace=workspace if job is None else sum(job.sizes(self._gpu.multiprocessors)),
             counts=(lambda: None) if run is None else run.counts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,9 +26,11 @@ class Counts(NamedTuple):
     doubtful: int = 0  # elements of the result that were computed again in float32
 
     @classmethod
-    def of(cls, risk: int, not_finite: int, doubtful: int) -> Counts:
-        """Decode the numbers that the GPU stores (`kernels.gemm.sm90.repair`)."""
-        return cls(risk % WIDE_COUNT, risk // WIDE_COUNT, not_finite, doubtful)
+    def of(cls, numbers: Sequence[int]) -> Counts:
+        """Decode the numbers that the GPU stores (`kernels.gemm.sm90.reporting`)."""
+        risk, not_finite, _, doubtful, before, *_ = numbers
+        wide = risk // WIDE_COUNT - not_finite
+        return cls(risk % WIDE_COUNT, wide, not_finite, doubtful - before)
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,7 @@ class ProductPlan:
     """How a product is computed, and why.
 
     The GPU runs `fallback` instead of `tier` if more than `tolerated` rows of a and columns of b
-    are wide: many of their elements are at risk. It runs `fallback` after `tier` if more than
-    `most_doubtful` elements of the result are doubtful.
+    are wide, which means that many of their elements are at risk, or not finite.
     """
 
     m: int  # m, n and k are those of each pair of matrices in the stacks
@@ -69,7 +70,6 @@ class ProductPlan:
     reason: str
     fallback: str | None = None
     tolerated: int | None = None
-    most_doubtful: int | None = None
     copies: tuple[str, ...] = ()  # the operands that are copied first
     workspace: int = 0  # bytes on the GPU
     counts: Callable[[], Counts | None] = field(default=lambda: None, repr=False, compare=False)
@@ -87,12 +87,9 @@ class ProductPlan:
             return Report(self.tier, self.reason, *counts)
         found, tier = f"{counts.at_risk} elements at risk", self.tier
         if counts.wide:
-            found += f"; {counts.wide} rows and columns with many, {self.tolerated} are tolerated"
-        if counts.wide > self.tolerated:
+            found += f"; {counts.wide} rows and columns with many"
+        if counts.wide + counts.not_finite > self.tolerated:
             tier = self.fallback
-        elif self.most_doubtful is not None and counts.doubtful > self.most_doubtful:
-            found += f"; {counts.doubtful} doubtful results, {self.most_doubtful} are tolerated"
-            tier, counts = self.fallback, counts._replace(doubtful=0)
         return Report(tier, f"{found}; {self.reason}", *counts)
 
     def __str__(self) -> str:

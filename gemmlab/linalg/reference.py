@@ -36,8 +36,8 @@ class PackedRows:
         """What packing adds to the matrix's counts, and the largest count of a vector, or `FAR`."""
         many = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
         wide = many & (self.shortfall > WIDE_SHORTFALL)
-        at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
         not_finite = int((self.risk == NOT_FINITE_RISK).sum())
+        at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * (int(wide.sum()) + not_finite)
         most = FAR if (abs(self.unscale) > NEAR).any() else int(self.risk.clip(0).max(initial=0))
         return at_risk, not_finite, most
 

@@ -6,9 +6,9 @@ both matrices moves 8 more bytes per element, and two float16 parts hold 22 to 2
 elements within 2^17 of the largest in their row: try `--family wide`. `bf16x6` uses three bfloat16
 parts, with float32's range of exponents, and six products.
 
-Four launches, more if k is large: pack A, pack B, multiply, repair rows and columns with an
-infinity or a NaN. `gemmlab.matmul` uses the same kernels with the tile that suits the shape.
-`gemmlab docs fp16x3` has the method, errors and times. Limiter: the power drawn by tensor cores.
+Three launches, more if k is large: pack A, pack B, multiply. `gemmlab.matmul` uses the same kernels
+with the tile that suits the shape. `gemmlab docs fp16x3` has the method, errors and times. Limiter:
+the power drawn by tensor cores.
 """
 
 from collections.abc import Mapping
@@ -72,8 +72,10 @@ def launches(
     begin = workspace + product.left.workspace
     report = begin + product.right.workspace
     # Any address will do for totals if there are none.
-    totals = report + (ALIGNMENT if product.totals(SM90.multiprocessors) else 0)
-    memory = WorkspaceAddresses(workspace, begin, report, totals)
+    totals_bytes = product.totals(SM90.multiprocessors)
+    totals = report + (ALIGNMENT if totals_bytes else 0)
+    notes = report + (ALIGNMENT + totals_bytes)
+    memory = WorkspaceAddresses(workspace, begin, report, totals, notes)
     planned = product.launches(memory, SM90.multiprocessors)
     return placed(planned, {"a": first, "b": second, "c": c})
 
@@ -86,10 +88,10 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 def workspace(config: Config, shape: Mapping[str, int]) -> int:
-    """Bytes: both packed operands with their counts, the report, and totals."""
-    product = product_of(config, shape)
+    """Bytes: both packed operands with their counts, the report, totals, and notes."""
+    product, sms = product_of(config, shape), SM90.multiprocessors
     parts = product.left.workspace + product.right.workspace
-    return parts + ALIGNMENT + product.totals(SM90.multiprocessors)
+    return parts + ALIGNMENT + product.notes(sms) + product.totals(sms)
 
 
 def needs_terms(_config: object, shape: Mapping[str, int]) -> str | None:

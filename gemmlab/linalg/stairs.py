@@ -32,7 +32,8 @@ from gemmlab.linalg.rungs import needs_terms, operands
 @cache
 def packing(arch: str) -> Architecture:
     """The kernels that pack and repair, compiled for an architecture; they need no clusters."""
-    return SM90 if arch == SM90.target else replace(SM90, target=arch, clusters=())
+    own = replace(SM90, kernels={**SM90.kernels, "repair": ("sm90.repair", "kernel")})
+    return own if arch == SM90.target else replace(own, target=arch, clusters=())
 
 
 def packed_operands(
@@ -90,7 +91,7 @@ def launches(
         *plan.pack(right, b, sources[1], at_b),
         PlannedLaunch("multiply", config, grid, block, own, maps, dynamic_smem=smem),
         plan.repair(
-            product, left, right, (a, b), sources, (at_a, at_b, report), SM90.multiprocessors
+            product, (left, right), (a, b), sources, (at_a, at_b), report, SM90.multiprocessors
         ),
     )
 

@@ -41,7 +41,7 @@ def multiply(a: np.ndarray, b: np.ndarray, choice: Choice, majors: tuple[bool, b
     (m, k), n = a.shape, b.shape[1]
     memory, wanted = DeviceImage(), job(m, n, k, choice, majors)
     spaces = [np.full(max(size, 4), 0xFF, np.uint8) for size in wanted.sizes(2)]  # NaN
-    left, right, totals, doubts = (memory.place(space) for space in spaces)
+    left, right, totals, notes = (memory.place(space) for space in spaces)
     report = memory.place(np.zeros(REPORT_BYTES, np.uint8))
     c = np.full((m, n), np.nan, np.float32)
     arrays = {
@@ -50,7 +50,7 @@ def multiply(a: np.ndarray, b: np.ndarray, choice: Choice, majors: tuple[bool, b
         "c": c,
         "d": np.empty(1),
     }
-    planned = wanted.launches(WorkspaceAddresses(left, right, report, totals, doubts), sms=2)
+    planned = wanted.launches(WorkspaceAddresses(left, right, report, totals, notes), sms=2)
     at = {name: memory.place(array) for name, array in arrays.items()}
     for launch in program.placed(planned, at):
         memory.run(launch)
@@ -76,7 +76,6 @@ def test_products_are_float32_accurate_on_the_emulator(
 ) -> None:
     """With two tiles per block, two launches along k, and edges everywhere."""
     monkeypatch.setattr(plan, "_DEEPEST", 128)
-    monkeypatch.setattr(program, "tolerated", lambda number: 0)
     rng = np.random.default_rng(2)
     m, n, k = 130, 134, 150
     a, b = (rng.standard_normal(shape).astype("f4") for shape in ((m, k), (k, n)))

@@ -221,7 +221,7 @@ def nothing(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("nothing")
 @pytest.mark.slow
 def test_missing_kernels_are_compiled_in_child_processes_and_built(monkeypatch):
-    small = [code for code in CODES if code[0] in ("find_peaks", "repair")][:2]
+    small = [code for code in CODES if code[0] in ("find_peaks", "repack")][:2]
     monkeypatch.setattr(variants, "kernels", lambda _: small)
     monkeypatch.setattr(prepared, "SHAPES", 8)
     with monkeypatch.context() as patched:

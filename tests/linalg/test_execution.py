@@ -128,7 +128,6 @@ def test_kernels_are_compiled_before_anything_runs(driver: Driver) -> None:
         "pack_k_major",
         "multiply_packed",
         "repack",
-        "repair",
     }
     assert not driver.launched
 

@@ -26,8 +26,8 @@ from gemmlab.linalg.planning.times import DIRECT, FMA, LEAST_DEPTH, ROUTED
 from gemmlab.linalg.shapes import Operand, Stack
 
 SMS = 132
-LEFT, RIGHT, REPORT, TOTALS, DOUBTS = (i << 40 for i in range(1, 6))
-MEMORY = WorkspaceAddresses(LEFT, RIGHT, REPORT, TOTALS, DOUBTS)
+LEFT, RIGHT, REPORT, TOTALS, NOTES = (i << 40 for i in range(1, 6))
+MEMORY = WorkspaceAddresses(LEFT, RIGHT, REPORT, TOTALS, NOTES)
 ARRAYS = dict(zip(NAMES, (i << 44 for i in range(1, 5)), strict=True))
 CHOICES = [
     Choice("fp16x3", "", DIRECT),
@@ -88,7 +88,7 @@ def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
 
             def place(*sizes: int, to: Any = asked) -> tuple[int, ...]:
                 to.append(sizes)
-                return LEFT, RIGHT, TOTALS, DOUBTS
+                return LEFT, RIGHT, TOTALS, NOTES
 
             numbers = *kinds.numbers_of(job), REPORT, *ARRAYS.values()
             planned = found.plan(*numbers, place)
@@ -140,7 +140,7 @@ def test_most_new_shapes_are_of_few_kinds(monkeypatch: pytest.MonkeyPatch) -> No
         numbers, found = kinds.numbers_of(job), kinds.of(job, SMS)
         if found is None:
             continue
-        memory = LEFT, RIGHT, TOTALS, DOUBTS
+        memory = LEFT, RIGHT, TOTALS, NOTES
         if found.plan(*numbers, REPORT, *ARRAYS.values(), lambda *_, at=memory: at):
             planned += 1
         else:

@@ -7,7 +7,8 @@ import pytest
 from test_products import PAIR, SMALL, TOTALS, product
 
 from gemmlab.emulator.arithmetic import tensor_core
-from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, MMA_K, TileConfig
+from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, TileConfig
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K
 from gemmlab.linalg import reference
 from gemmlab.linalg.planning import packed, plan
 

@@ -1,4 +1,4 @@
-"""Whole products on the emulator: packing, wgmma, TMA and repair, as the plan launches them."""
+"""Whole products on the emulator: packing, wgmma and TMA, as the plan launches them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def product(
     beta: float = 0.0,
     **checks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """C of a plan with that tile, from C = `before`, and the report of its repair."""
+    """C of a plan with that tile, from C = `before`, and its report."""
     (m, k), n = a.shape, b.shape[1]
     k_major = tile.a_major == "k", tile.b_major == "k"
     stored = a if k_major[0] else a.T, b.T if k_major[1] else b
@@ -55,14 +55,18 @@ def product(
         counted[: plan.STATUS_BYTES] = 0
     report = np.zeros(plan.REPORT_BYTES, np.uint8)
     at = memory.place(arrays[0]), memory.place(arrays[1]), memory.place(arrays[2])
-    works = memory.place(work[0]), memory.place(work[1]), memory.place(report)
+    works, statuses = (memory.place(work[0]), memory.place(work[1])), []
+    for place, x in zip(works, packed, strict=True):
+        statuses.append(place + x.offsets["status"])
+    reporting = plan.Reporting(memory.place(report), (statuses[0], statuses[1]), clear=3)
     wanted = plan.Product(m, n, k, n, alpha=alpha, beta=beta)
     totals = np.full(plan.totals_bytes(wanted, tile, sms=2), 0xFF, np.uint8)
+    notes = memory.place(np.full(plan.notes_bytes(wanted, tile), 0xFF, np.uint8))
+    rest = 2, (0, 2**64 - 1), memory.place(totals), notes
     launches = [
         *plan.pack(operands[0], packed[0], at[0], works[0]),
         *plan.pack(operands[1], packed[1], at[1], works[1]),
-        *plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), 2, totals=memory.place(totals)),
-        plan.repair(wanted, *operands, packed, at, works, sms=2),
+        *plan.multiply(wanted, tile, operands, packed, at, works, reporting, *rest),
     ]
     for launch in launches:
         memory.run(launch)
@@ -146,18 +150,21 @@ def test_nothing_is_found_where_stages_and_totals_are_used_again(
     tile: TileConfig, order: str, shape: tuple[int, int, int]
 ) -> None:
     """Two consumer warpgroups per block of a cluster, with as few stages as there may be; several
-    blocks repair non-finite rows."""
+    blocks compute non-finite rows again."""
     a, b = matrices(*shape)
     a[3, 5] = np.nan
     kinds = ("races", "global-races", "copies", "barriers", "clusters", "warps")
     c, report = product(a, b, tile, check=kinds, order=order)
     assert np.isnan(c[3]).all() and np.isfinite(np.delete(c, 3, axis=0)).all()
-    assert report[1:].tolist() == [1, 0, 0, 0]
+    assert report[1:].tolist() == [1, 0, shape[1], 0]
 
 
 def small() -> Artifact:
     a, b = (Packed(SMALL.scheme, 64, 64, k_major) for k_major in (True, False))
-    [launch] = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, a, b, (0, 0, 0), sms=2)
+    factors = Operand(64, 64, True, 64), Operand(64, 64, False, 64)
+    reporting, sources = plan.Reporting(0, (0, 0), 3), (0, 0, 0)
+    wanted = plan.Product(64, 64, 64, 64)
+    [launch] = plan.multiply(wanted, SMALL, factors, (a, b), sources, (0, 0), reporting, sms=2)
     return artifact_of(launch)
 
 
@@ -196,4 +203,5 @@ def test_alpha_and_beta_and_what_is_not_finite(shape: tuple[int, int, int]) -> N
     assert np.array_equal(c[np.isinf(exact)], exact[np.isinf(exact)])
     finite = np.isfinite(exact)
     assert np.allclose(c[finite], exact[finite], rtol=1e-5, atol=1e-5)
-    assert report.tolist() == [0, 2, 0, 0, 0]
+    marked = shape[0] + shape[1] - 1  # elements of one row and one column
+    assert report.tolist() == [0, 2, 0, marked, 0]

@@ -15,15 +15,11 @@ from benchmarks.direct import NAMES
 from gemmlab.errors import TierError
 from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.planning import direct
-from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import (
     TIERS,
-    TOLERATED,
-    Choice,
     choose,
     names_of,
     offered,
-    tolerated,
 )
 from gemmlab.linalg.planning.times import (
     ROUTED,
@@ -37,7 +33,6 @@ from gemmlab.linalg.planning.times import (
     sgemm_bound,
     sgemm_time,
 )
-from gemmlab.linalg.shapes import Operand, Stack
 
 HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 
@@ -266,25 +261,6 @@ def test_packed_operands_decide() -> None:
     ):
         with pytest.raises(TierError, match="packed"):
             choose(precision, case)
-
-
-def test_tolerated_elements_are_a_share_of_all() -> None:
-    assert tolerated(TOLERATED - 1) == 0 and tolerated(10 * TOLERATED) == 10
-
-
-@pytest.mark.parametrize(
-    ("k_major", "share"), [((True, True), 256), ((True, False), 1152), ((False, False), 2048)]
-)
-def test_fewer_doubtful_elements_are_tolerated_where_reading_them_takes_longer(
-    k_major: tuple[bool, bool], share: int
-) -> None:
-    size = 1024
-    left, right = (
-        Factor(name, Operand(size, size, major, size), "fp16x3", "bf16x6")
-        for name, major in zip("ab", k_major, strict=True)
-    )
-    job = Job(left, right, Stack(size, size, size, 1), Choice("fp16x3", "", "bf16x6"))
-    assert job.most_doubtful == size**2 // share
 
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "h200"

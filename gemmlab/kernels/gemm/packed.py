@@ -16,8 +16,9 @@ from cutlass import Float16, Float32, Int32, Int64, cute
 from gemmlab.kernels import vectors
 from gemmlab.kernels.common import MAX_SMEM, MAX_THREADS, ceil_div, require
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, WARPGROUP, CopyBox, Scheme
+from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, CopyBox, Scheme
 from gemmlab.kernels.gemm.sm90.epilogue import exponents_of, power
+from gemmlab.kernels.gemm.sm90.sizes import WARPGROUP
 from gemmlab.kernels.rung import Geometry
 from gemmlab.kernels.signature import signatures
 

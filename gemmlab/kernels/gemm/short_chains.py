@@ -24,7 +24,7 @@ from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels.gemm import packed, warp_specialized, wgmma
 from gemmlab.kernels.gemm.packed import LINE, PARTS, PRODUCTS
-from gemmlab.kernels.gemm.sm90.config import MMA_K, MMA_M
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M
 
 
 @dataclass(frozen=True)

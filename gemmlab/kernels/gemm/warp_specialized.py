@@ -24,7 +24,7 @@ from cutlass.cute.nvgpu import warpgroup
 from gemmlab.kernels.common import require
 from gemmlab.kernels.gemm import packed, simt, wgmma, wgmma_tma
 from gemmlab.kernels.gemm.packed import LINE, PARTS
-from gemmlab.kernels.gemm.sm90.config import MMA_M, WARPGROUP
+from gemmlab.kernels.gemm.sm90.sizes import MMA_M, WARPGROUP
 
 CONSUMERS = 2
 REGISTERS = 40, 232  # per thread of the producer's warpgroup and of the others

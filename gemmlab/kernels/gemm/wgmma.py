@@ -22,7 +22,8 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from gemmlab.kernels.common import require
 from gemmlab.kernels.gemm import packed, simt
 from gemmlab.kernels.gemm.packed import LINE, PARTS, PRODUCTS
-from gemmlab.kernels.gemm.sm90.config import MAX_SUMS, MMA_K, MMA_M, WARPGROUP
+from gemmlab.kernels.gemm.sm90.config import MAX_SUMS
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.tiles import tiles_of
 
 

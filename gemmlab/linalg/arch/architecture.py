@@ -138,7 +138,7 @@ class Architecture:
     streamed: tuple[StreamedTile, ...]  # of products of which one operand is packed
     fma: tuple[FmaTile, ...]  # of products of float32 multiply-adds
     gemv: tuple[GemvTile, ...]  # the same with a vector
-    finish: tuple[DirectConfig, ...]  # of the launch that may compute a packed product again
+    again: tuple[DirectConfig, ...]  # of kernels that may compute a packed product as `direct` does
     # Blocks of a cluster -> clusters of one block per multiprocessor that fit.
     clusters_at_once: Mapping[int, int]
     direct_start: float  # seconds
@@ -170,7 +170,7 @@ class Architecture:
     gemv_bytes: float
 
     # Predicted times in seconds.
-    launch_time: float  # packing, product and repair
+    launch_time: float  # packing and product
     fallback_time: float  # launches that exit immediately
     # Shares by which a product takes longer: storing C if there is a fallback, as doubtful elements
     # are marked; all of it if lines of any matrix are not aligned to 16 bytes.

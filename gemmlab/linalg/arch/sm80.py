@@ -17,7 +17,7 @@ SM80 = replace(
     kernels={
         **{
             name: SM90.kernels[name]
-            for name in ("pack_k_major", "find_peaks", "pack_mn_major_deep", "repack", "repair")
+            for name in ("pack_k_major", "find_peaks", "pack_mn_major_deep", "repack")
         },
         "multiply_packed": ("sm80.mainloop", "kernel"),
     },
@@ -33,7 +33,7 @@ SM80 = replace(
     streamed=(),
     fma=(),
     gemv=(),
-    finish=(),
+    again=(),
     launch_time=12e-6,
     fallback_time=8e-6,
     fallback_stored=0.0,

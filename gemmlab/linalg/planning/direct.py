@@ -18,7 +18,6 @@ from gemmlab.linalg.arch.architecture import DirectTile
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import (
     Address,
-    Limits,
     PlannedLaunch,
     Value,
     WorkspaceAddresses,
@@ -226,7 +225,7 @@ def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
 def sizes(
     product: Product, _factors: tuple[Operand, Operand], route: Route, sms: int
 ) -> tuple[int, int, int, int]:
-    """Bytes of device memory for packed operands, which there are none of, slices, and doubts."""
+    """Bytes of device memory: for slices alone."""
     return 0, 0, _slice_bytes(product, route, sms), 0
 
 
@@ -250,7 +249,7 @@ def launches(
     added: Added | None,
     route: Route,
     memory: WorkspaceAddresses,
-    _limits: Limits,
+    _most_wide: int | None,
     arch: Architecture,
     sms: int,
 ) -> tuple[PlannedLaunch, ...]:

@@ -19,7 +19,6 @@ from gemmlab.linalg.planning.direct import Factors
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import (
     Address,
-    Limits,
     PlannedLaunch,
     Value,
     WorkspaceAddresses,
@@ -152,7 +151,7 @@ def launches(
     added: Added | None,
     route: Route | gemv.Route,
     _memory: WorkspaceAddresses,
-    _limits: Limits,
+    _most_wide: int | None,
     arch: Architecture,
     _sms: int,
 ) -> tuple[PlannedLaunch, ...]:

@@ -186,8 +186,8 @@ class Kinds:
                 for name, x in zip(Numbers._fields, numbers, strict=True)
             ]
             other = _like(job, sms, *plain)
-            left, right, totals, doubts = place(*other.sizes(sms))
-            memory = WorkspaceAddresses(left, right, report, totals, doubts)
+            left, right, totals, notes = place(*other.sizes(sms))
+            memory = WorkspaceAddresses(left, right, report, totals, notes)
             arrays = dict(zip(NAMES, (a, b, c, d), strict=True))
             found = placed(other.launches(memory, sms), arrays)
             slots = Slots(found, parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from gemmlab.kernels.gemm.sm90.config import CopyBox, PackConfig, TileConfig
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
@@ -58,7 +58,7 @@ class PlannedLaunch:
 
 @dataclass(slots=True)
 class WorkspaceAddresses:
-    """Addresses of two workspaces, the report, totals, and doubts.
+    """Addresses of two workspaces, the report, totals, and notes of doubtful sums.
 
     The report must be zero before its first product, and each product leaves its counts at zero.
     All else may have any contents.
@@ -68,14 +68,7 @@ class WorkspaceAddresses:
     right: Address
     report: Address
     totals: Address = 0
-    doubts: Address = 0
-
-
-class Limits(NamedTuple):
-    """Above which numbers the last launch of a product computes all of it again; None: any."""
-
-    wide: int | None  # vectors
-    doubtful: int | None  # elements of C
+    notes: Address = 0
 
 
 @dataclass(slots=True)

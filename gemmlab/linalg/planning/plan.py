@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
@@ -28,6 +28,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     Scheme,
     TileConfig,
 )
+from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS, DirectConfig
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
@@ -35,16 +36,16 @@ from gemmlab.linalg.planning.packed import Packed, operands, promote_k
 from gemmlab.linalg.shapes import Operand
 
 STATUS_BYTES = 24  # of three 64-bit counts: `kernels.gemm.sm90.pack`
-# Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
-# elements of the running product and of the last one. The statuses of the operands that the running
-# product packs follow.
+# `kernels.gemm.sm90.reporting`; the statuses of operands that the running product packs follow.
 REPORT_BYTES = 120
 STATUSES = (64, 96)  # offsets of the statuses of the left and of the right operand
 SHORT_SUM = 64  # terms that `Scheme.doubt` is for
-DOUBTED = 24  # offset in the report of the number of doubtful elements
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
 _MOST_SEGMENTS = 64
 
+
+# Bits of the argument `launch` of kernels that multiply; see `kernels.gemm.sm90.reporting`.
+FIRST, LAST, INSTEAD = 1, 2, 4
 
 Addresses = tuple[Address, Address, Address]
 
@@ -154,58 +155,68 @@ class Added(NamedTuple):
     item: int
 
 
-class Doubts(NamedTuple):
-    """Where launches record doubtful elements.
+class Reporting(NamedTuple):
+    """How the launches of a product report; see `kernels.gemm.sm90.reporting`.
 
-    bits: address of `doubt_bytes` if the launch marks them, or 0. counter: address of their number.
-    most: the number of them above which all of C is computed again.
+    statuses: of the left and of the right operand. clear: bit 0 clears that of the left one, bit 1
+    that of the right one, for operands that the next product packs again.
     """
 
-    bits: Address
-    counter: Address
-    most: int = NO_LIMIT
+    report: Address
+    statuses: tuple[Address, Address]
+    clear: int
+    first: bool = True  # whether the product's first launch that multiplies is among them
+    last: bool = True
 
 
 def multiply(
     product: Product,
     tile: TileConfig,
-    a: Packed,
-    b: Packed,
-    addresses: Addresses,
+    factors: tuple[Operand, Operand],
+    packed: tuple[Packed, Packed],
+    sources: Addresses,
+    addresses: tuple[Address, Address],
+    reporting: Reporting,
     sms: int,
     risk: tuple[int, int] = (0, NO_LIMIT),
     totals: Address = 0,
+    notes: Address = 0,
     bases: tuple[Address, Address] | None = None,
-    doubts: Doubts | None = None,
+    checks: bool = False,
+    instead: bool = False,
     added: Added | None = None,
-    statuses: tuple[Address, Address] | None = None,
 ) -> tuple[PlannedLaunch, ...]:
     """Return the launches that multiply packed operands.
 
-    addresses: of the packed A, the packed B, and C. totals: address of `totals_bytes` bytes. The
-    kernels return at once unless the number of elements at risk lies in `risk`, ends included, or
-    that of doubtful elements is above `doubts.most`. bases: the packed operands whose exponents and
-    counts apply, if not A and B themselves. added: D, if it is not C. statuses: as for `pack`. If
-    k is very large, each launch covers a segment of it, and all but the first add to C, which
-    limits the number of rounded additions per sum.
+    sources: addresses of A, B and C. addresses: of the packed A and B. totals: address of
+    `totals_bytes` bytes. notes: of `notes_bytes`. The kernels return at once unless the number of
+    elements at risk lies in `risk`, ends included; if `instead`, the first one then computes C as
+    `tile.again` says. bases: the packed operands whose exponents and counts apply, if not A and B
+    themselves. checks: whether doubtful sums are computed again. added: D, if it is not C. If k is
+    very large, each launch covers a segment of it, and all but the first add to C, which limits the
+    number of rounded additions per sum.
     """
+    a, b = packed
     assert a.first == "nearest" or a.first != b.first, "first parts of a and b rounded one way"
-    at_a, at_b, at_c = addresses
-    base_a, base_b = bases or (at_a, at_b)
+    at_c = sources[2]
+    base_a, base_b = bases or addresses
     blocks = _blocks(product, tile, sms)
     offsets_a, offsets_b = a.offsets, b.offsets
-    status_a, status_b = statuses or _statuses((a, b), (base_a, base_b))
     own = Added(at_c, product.ldc, 1, product.batch_c)
     launches = []
-    bits, counter, most_doubts = doubts or Doubts(0, 0)
     # √k·u is half of what the contract allows. Sums of fewer than 64 terms are held to less.
     ratio = SHORT_SUM / product.k
-    doubt = a.scheme.doubt * most(ratio, ratio**0.5)
-    for i, (first, depth) in enumerate(segments(product.k)):
-        maps, pointers = operands(tile, (a, b), (at_a, at_b), first, depth)
-        d = own if first or added is None else added
+    doubt = a.scheme.doubt * most(ratio, ratio**0.5) if checks else 0.0
+    parts = segments(product.k)
+    for i, (first, depth) in enumerate(parts):
+        maps, pointers = operands(tile, packed, addresses, first, depth)
+        d = own if i or added is None else added
+        bits = FIRST * (reporting.first and i == 0) | INSTEAD * (instead and i == 0)
+        bits |= LAST * (reporting.last and i == len(parts) - 1)
         args = {
             **pointers,
+            "x_a": sources[0],
+            "x_b": sources[1],
             "c": at_c,
             "d": d.at,
             "unscale_a": base_a + offsets_a["unscale"],
@@ -214,15 +225,20 @@ def multiply(
             "risk_b": base_b + offsets_b["risk"],
             "shortfall_a": base_a + offsets_a["shortfall"],
             "shortfall_b": base_b + offsets_b["shortfall"],
-            "status_a": status_a,
-            "status_b": status_b,
+            "status_a": reporting.statuses[0],
+            "status_b": reporting.statuses[1],
+            "report": reporting.report,
             "totals_c": totals,
-            "doubts": bits + i * _bits_bytes(product) if bits else 0,
-            "doubted": counter,
+            "notes": notes,
             "m": product.m,
             "n": product.n,
             "k": depth,
             "batch": product.batch,
+            "begin": first,
+            "lda": factors[0].ld,
+            "ldb": factors[1].ld,
+            "batch_a": step_of(factors[0]),
+            "batch_b": step_of(factors[1]),
             "ldc": product.ldc,
             "batch_c": product.batch_c,
             "row_d": d.row,
@@ -231,12 +247,13 @@ def multiply(
             "item_stride_a": int(a.batch > 1),
             "item_stride_b": int(b.batch > 1),
             "alpha": product.alpha,
-            "beta": 1.0 if first else product.beta,
+            "beta": 1.0 if i else product.beta,
             "least_risk": risk[0],
             "most_risk": risk[1],
-            "most_doubts": most_doubts,
-            "doubt": doubt if bits else 0.0,
+            "doubt": doubt,
             "depth": product.k,
+            "clear": reporting.clear,
+            "launch": bits,
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         rest = maps, tile.cluster, tile.smem_bytes, a.arch
@@ -244,18 +261,15 @@ def multiply(
     return tuple(launches)
 
 
-def _statuses(packed: tuple[Packed, Packed], at: tuple[Address, Address]) -> list[Address]:
-    """The statuses of operands that keep theirs."""
-    return [start + x.offsets["status"] for x, start in zip(packed, at, strict=True)]
+def step_of(operand: Operand) -> int:
+    """Elements from matrix to matrix; 0 if there is only one."""
+    return operand.batch_stride if operand.batch > 1 else 0
 
 
-def doubt_bytes(product: Product) -> int:
-    """Bytes of device memory for a bit per element of C and segment of k; any contents will do."""
-    return len(segments(product.k)) * _bits_bytes(product)
-
-
-def _bits_bytes(product: Product) -> int:
-    return 4 * product.batch * product.m * ceil_div(product.n, 32)
+@cache
+def with_again(tile: TileConfig, config: DirectConfig) -> TileConfig:
+    """The tile with the configuration of the kernel that computes C if values are too wide."""
+    return replace(tile, again=config)
 
 
 def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
@@ -263,11 +277,29 @@ def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
     return _blocks(product, tile, sms) * tile.totals_bytes if product.k > tile.total_k else 0
 
 
+def notes_bytes(product: Product, tile: TileConfig) -> int:
+    """Bytes of device memory for notes of doubtful sums; any contents will do."""
+    nbytes: int = _clusters(product, tile) * (tile.cluster * tile.notes_bytes)
+    return nbytes
+
+
+def _clusters(product: Product, tile: TileConfig) -> Any:
+    """The tiles of clusters of blocks."""
+    down = ceil_div(product.m, tile.block_m * tile.cluster)
+    return down * ceil_div(product.n, tile.block_n) * product.batch
+
+
 def _blocks(product: Product, tile: TileConfig, sms: int) -> int:
     """The blocks of the persistent kernel."""
-    down = ceil_div(product.m, tile.block_m * tile.cluster)
-    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
-    blocks: int = least(clusters, sms // tile.cluster) * tile.cluster
+    clusters = _clusters(product, tile)
+    at_once = sms // tile.cluster
+    if tile.again is not None:
+        # A block can compute MOST_ITEMS tiles of `again`; those of its own tiles, if not more.
+        own = tile.block_m // tile.again.block_m * ceil_div(tile.block_n, tile.again.block_n)
+        most_tiles = at_once * (MOST_ITEMS // own)
+        if clusters > most_tiles:
+            at_once *= ceil_div(clusters, most_tiles)
+    blocks: int = least(clusters, at_once) * tile.cluster
     return blocks
 
 
@@ -282,38 +314,28 @@ def segments(k: int) -> list[tuple[int, int]]:
 
 def repair(
     product: Product,
-    a: Operand,
-    b: Operand,
+    factors: tuple[Operand, Operand],
     packed: tuple[Packed, Packed],
-    addresses: Addresses,
-    workspaces: Addresses,
+    sources: Addresses,
+    addresses: tuple[Address, Address],
+    report: Address,
     sms: int,
-    clear: int = 3,
-    doubts: Doubts | None = None,
-    statuses: tuple[Address, Address] | None = None,
-    packs_a: bool = True,
-    segment: int | None = None,
 ) -> PlannedLaunch:
-    """Return the launch that repairs C, the last of a product.
+    """Return the launch that repairs C after a kernel that does not look for infinities.
 
-    addresses: of A, B and C. workspaces: of packed A, packed B, and a report of `REPORT_BYTES`,
-    zeroed before its first use. doubts: of all launches of `multiply`. clear: bit 0 clears the
-    status of A, bit 1 that of B, for operands that the next product packs again. statuses: as for
-    `pack`. packs_a: whether A is packed; if not, `packed` has any operand in its place. segment: of
-    k, for which doubts have words of their own; None: that of each launch of `multiply`.
+    sources: addresses of A, B and C. addresses: of packed A and packed B, which have their
+    statuses. report: address of `REPORT_BYTES`, zeroed before its first use.
     """
-    at_a, at_b, report = workspaces
-    status_a, status_b = statuses or _statuses(packed, (at_a, at_b))
+    a, b = factors
     args = {
-        "a": addresses[0],
-        "b": addresses[1],
-        "c": addresses[2],
-        "risk_a": at_a + packed[0].offsets["risk"],
-        "risk_b": at_b + packed[1].offsets["risk"],
-        "status_a": status_a,
-        "status_b": status_b,
+        "a": sources[0],
+        "b": sources[1],
+        "c": sources[2],
+        "risk_a": addresses[0] + packed[0].offsets["risk"],
+        "risk_b": addresses[1] + packed[1].offsets["risk"],
+        "status_a": addresses[0] + packed[0].offsets["status"],
+        "status_b": addresses[1] + packed[1].offsets["status"],
         "report": report,
-        "doubts": doubts.bits if doubts else 0,
         "m": product.m,
         "n": product.n,
         "k": product.k,
@@ -324,14 +346,11 @@ def repair(
         "col_b": b.ld if b.k_major else 1,
         "row_c": product.ldc,
         "col_c": product.column_c,
-        "batch_a": a.batch_stride if a.batch > 1 else 0,
-        "batch_b": b.batch_stride if b.batch > 1 else 0,
+        "batch_a": step_of(a),
+        "batch_b": step_of(b),
         "batch_c": product.batch_c,
         "alpha": product.alpha,
-        "clear": clear,
-        "segment": segments(product.k)[0][1] if segment is None else segment,
-        "marked_a": product.m if packs_a else 0,
-        "most_doubts": doubts.most if doubts else NO_LIMIT,
+        "clear": 3,
     }
     tiles = ceil_div(product.m, REPAIR_TILE) * ceil_div(product.n, REPAIR_TILE) * product.batch
     grid, block, arch = (least(tiles, 2 * sms), 1, 1), (256, 1, 1), packed[0].arch

@@ -1,22 +1,21 @@
 """All launches of one product, in order, for a GPU or the emulator. Arithmetic alone.
 
-| launch               | by name | by default | large | returns at once unless …                   |
-|----------------------|---------|------------|-------|--------------------------------------------|
-| pack a, pack b       | yes     | yes        | yes   |                                            |
-| multiply             | yes     | yes        | yes   | … few vectors are wide                     |
-| repack both          |         |            | yes   | … many vectors are wide, or many           |
-| multiply in bfloat16 |         |            | yes   |   elements of C are doubtful               |
-| repair               | yes     |            | yes   | … a vector is not finite, or an element of |
-|                      |         |            |       |   C is doubtful (by default)               |
-| finish               |         | yes        |       | … any of these                             |
+| launch               | by name | by default | large | returns at once unless … |
+|----------------------|---------|------------|-------|--------------------------|
+| pack a, pack b       | yes     | yes        | yes   |                          |
+| multiply             | yes     | yes        | yes   | … few vectors are wide   |
+| repack both          |         |            | yes   | … many vectors are wide  |
+| multiply in bfloat16 |         |            | yes   | … many vectors are wide  |
 
 The GPU decides which launches return at once, so the host never waits for it. Packing counts the
 elements at risk, and the vectors with many of them, which are wide. The counts are zero when a
-product begins; the last launch reports and clears them. `finish` repairs C or, without packing,
-computes all of it in TF32. Large products (`tiers.fallback_of`) run again in bfloat16.
+product begins; the last launch reports and clears them. Doubtful elements of C, and those of rows
+and columns that are not finite, are computed again in float32 by the warp that holds them. By
+default, `multiply` computes all of C in TF32, without packing, if many vectors are wide. Large
+products (`tiers.fallback_of`) run again in bfloat16.
 
 Products without packing take one or two launches (`planning.direct`, `planning.fma`), those with
-one packed operand three to five (`planning.streamed`).
+one packed operand two to four (`planning.streamed`).
 """
 
 from __future__ import annotations
@@ -30,19 +29,18 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
 from gemmlab.linalg.planning import direct, fma, gemv, plan, streamed
-from gemmlab.linalg.planning.finish import finish
+from gemmlab.linalg.planning.again import again
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import (
     Address,
-    Limits,
     PlannedLaunch,
     Value,
     WorkspaceAddresses,
 )
 from gemmlab.linalg.planning.packed import Packed
-from gemmlab.linalg.planning.plan import Added, Doubts
-from gemmlab.linalg.planning.tiers import Choice, tolerated
-from gemmlab.linalg.planning.times import DIRECT, ROUTED, STREAMED
+from gemmlab.linalg.planning.plan import Added, Reporting
+from gemmlab.linalg.planning.tiers import TOLERATED, Choice
+from gemmlab.linalg.planning.times import DIRECT, ROUTED
 from gemmlab.linalg.shapes import Operand, Stack
 
 NAMES = ("a", "b", "c", "d")  # of the caller's arrays
@@ -137,36 +135,16 @@ class Job:
 
     @property
     def most_wide(self) -> int | None:
-        """The largest number of wide vectors with which the first tier runs; None: any number."""
+        """The largest number of vectors that are wide or not finite with which the first tier runs;
+        None: any number."""
         if self.choice.fallback is None:
             return None
-        factors = (self.left.operand, self.right.operand)
-        return tolerated(sum(factor.vectors * factor.batch for factor in factors))
-
-    @property
-    def most_doubtful(self) -> int | None:
-        """The largest number of doubtful elements of C that `repair` computes; None: any number.
-
-        If there are more, the fallback computes C. It cannot if the first tier overwrote what was
-        to be added.
-        """
-        if (self.beta and self.d is None) or not self._checks:
-            return None
-        # Each element reads a row and a column: 4 bytes per number, or 32 if they are apart.
-        bytes_per_k = sum(4 if k_major else 32 for k_major in self._majors)
-        return tolerated(self.c.batch * self.c.rows * self.c.columns * 8 // bytes_per_k)
-
-    @property
-    def doubts(self) -> int:
-        """Bytes of device memory for doubts."""
-        return plan.doubt_bytes(self._product) if self._checks else 0
+        return TOLERATED
 
     @property
     def _checks(self) -> bool:
-        """Whether doubtful elements are computed again. A tier requested by name has no others."""
-        tier = self.choice.tier
-        marks = tier == STREAMED or (tier in SCHEMES and SCHEMES[tier].doubt > 0)
-        return self.choice.fallback is not None and marks
+        """Whether doubtful elements are computed again; not in a tier requested by name."""
+        return self.choice.fallback is not None
 
     def totals(self, sms: int) -> int:
         """Bytes of device memory for totals, or for slices of k."""
@@ -175,14 +153,19 @@ class Job:
         tiles = self._packed_tiles(sms)
         return reduce(most, (plan.totals_bytes(self._product, tile, sms) for tile in tiles))
 
+    def notes(self, sms: int) -> int:
+        """Bytes of device memory for notes of doubtful sums."""
+        tiles = self._packed_tiles(sms)
+        return reduce(most, (plan.notes_bytes(self._product, tile) for tile in tiles))
+
     def sizes(self, sms: int) -> tuple[int, int, int, int]:
-        """Bytes of device memory for the left and the right factor, totals and doubts."""
+        """Bytes of device memory for the left and the right factor, totals, and notes."""
         if self.choice.routed:
             found: tuple[int, int, int, int]
             operands = self.left.operand, self.right.operand
             found = self._ways.sizes(self._product, operands, self._route(sms), sms)
             return found
-        return self.left.workspace, self.right.workspace, self.totals(sms), self.doubts
+        return self.left.workspace, self.right.workspace, self.totals(sms), self.notes(sms)
 
     def tiles(self, sms: int) -> Sequence[TileConfig | Route]:
         """The tile of each tier that may run, or the route of a product without packing."""
@@ -217,7 +200,7 @@ class Job:
         """All launches in order. `Source`s stand in for the caller's arrays."""
         if self.choice.routed:
             return self._direct(memory, sms)
-        factors, c = (self.left, self.right), _SOURCES["c"]
+        factors = self.left, self.right
         spaces = (memory.left, memory.right)
         # The packed operands with each factor's exponents, counts and first parts.
         bases = (
@@ -230,31 +213,20 @@ class Job:
             if factor.kept is None:
                 source, beside = _SOURCES[factor.name], bool(result)
                 result += plan.pack(factor.operand, factor.packed(), source, base, beside, status)
-        wide, at = self.most_wide, memory.totals
+        wide, at = self.most_wide, (memory.totals, memory.notes)
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
-        counter = memory.report + plan.DOUBTED
-        doubts = Doubts(memory.doubts, counter) if self._checks else None
-        rest = sms, statuses
-        limits = (0, most)
-        result += self._multiply(self.choice.tier, bases, bases, *rest, limits, at, doubts)
-        many = Doubts(0, counter, NO_LIMIT if self.most_doubtful is None else self.most_doubtful)
-        if self.choice.fallback in SCHEMES:
-            result.append(self._repack(spaces, bases, *rest, most + 1, many))
-            risk = (most + 1, NO_LIMIT)
-            result += self._multiply(self.choice.fallback, spaces, bases, *rest, risk, at, many)
-        addresses = (_SOURCES[self.left.name], _SOURCES[self.right.name], c)
-        packed = (self.left.packed(), self.right.packed())
-        report = (*bases, memory.report)
         clear = (self.left.kept is None) + 2 * (self.right.kept is None)
-        operands = (self.left.operand, self.right.operand)
-        if doubts:
-            doubts = doubts._replace(most=many.most)
-        last = plan.repair(
-            self._product, *operands, packed, addresses, report, sms, clear, doubts, statuses
-        )
-        if self.choice.fallback == DIRECT:
-            last = finish(self._product, last, *operands, most + 1, self._added, sms)
-        return *result, last
+        reporting = Reporting(memory.report, statuses, clear)
+        tier, fallback = self.choice.tier, self.choice.fallback
+        if fallback in SCHEMES:
+            first, last = reporting._replace(last=False), reporting._replace(first=False)
+            result += self._multiply(tier, bases, bases, first, sms, (0, most), at)
+            result.append(self._repack(spaces, bases, statuses, most + 1, sms))
+            risk = (most + 1, NO_LIMIT)
+            result += self._multiply(fallback, spaces, bases, last, sms, risk, at)
+        else:
+            result += self._multiply(tier, bases, bases, reporting, sms, (0, most), at)
+        return tuple(result)
 
     def _statuses(self, report: Address) -> tuple[Address, Address]:
         """Addresses of the statuses: of an operand packed for this product, in the report."""
@@ -269,9 +241,7 @@ class Job:
         left, right = self.left, self.right
         addresses = _SOURCES[left.name], _SOURCES[right.name]
         factors = direct.Factors(left.operand, right.operand, *addresses)
-        keeps = not self.beta or self.d is not None  # what is added to the product
-        limits = Limits(self.most_wide, self.most_doubtful) if keeps else Limits(None, None)
-        rest = self._added, self._route(sms), memory, limits, self.choice.arch, sms
+        rest = self._added, self._route(sms), memory, self.most_wide, self.choice.arch, sms
         found: tuple[PlannedLaunch, ...]
         found = self._ways.launches(self._product, factors, _SOURCES["c"], *rest)
         return found
@@ -319,35 +289,35 @@ class Job:
         scheme: str,
         data: tuple[Address, Address],
         bases: tuple[Address, Address],
+        reporting: Reporting,
         sms: int,
-        statuses: tuple[Address, Address],
         risk: tuple[int, int],
-        totals: Address,
-        doubts: Doubts | None,
+        memory: tuple[Address, Address],
     ) -> tuple[PlannedLaunch, ...]:
-        """Multiply the packed data at `data`, with the exponents and counts at `bases`."""
+        """Multiply the packed data at `data`, with the exponents and counts at `bases`.
+
+        memory: for totals and for notes.
+        """
         packed = (self.left.packed(scheme), self.right.packed(scheme))
-        tile, addresses = self._tile(scheme, sms), (*data, _SOURCES["c"])
-        d, product = self._added, self._product
-        return plan.multiply(
-            product, tile, *packed, addresses, sms, risk, totals, bases, doubts, d, statuses
-        )
+        tile, product, arch = self._tile(scheme, sms), self._product, self.left.arch
+        if self.tile is None and arch.again and SCHEMES[scheme].fallback:
+            tile = plan.with_again(tile, again(arch, product.k, self._majors))
+        sources = _SOURCES[self.left.name], _SOURCES[self.right.name], _SOURCES["c"]
+        operands = self.left.operand, self.right.operand
+        checks, instead = self._checks, self.choice.fallback == DIRECT
+        rest = sms, risk, *memory, bases, checks, instead, self._added
+        return plan.multiply(product, tile, operands, packed, sources, data, reporting, *rest)
 
     def _repack(
         self,
         spaces: tuple[Address, Address],
         bases: tuple[Address, Address],
-        sms: int,
         statuses: tuple[Address, Address],
         least_risk: int,
-        doubts: Doubts,
+        sms: int,
     ) -> PlannedLaunch:
         """The launch that packs both factors again, for the fallback."""
-        args: dict[str, Value] = {
-            "doubted": doubts.counter,
-            "least_risk": least_risk,
-            "most_doubts": doubts.most,
-        }
+        args: dict[str, Value] = {"least_risk": least_risk}
         blocks = batch = 1
         factors = self.left, self.right
         for side, factor, to, base, status in zip(

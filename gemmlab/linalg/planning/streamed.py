@@ -1,8 +1,7 @@
 """Products of one packed and one streamed operand: their ways, predicted times, launches.
 
 The operand with fewer vectors is packed, the other one is split on its way to the tensor cores
-(`kernels.gemm.sm90.streamed`). If there are few tiles, k is divided into slices. The last launch
-repairs C or computes it again, as in `fp16x3`.
+(`kernels.gemm.sm90.streamed`). If there are few tiles, k is divided into slices.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, NO_LIMIT, WIDE_COUNT
+from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS, DirectConfig
 from gemmlab.kernels.gemm.sm90.streamed_config import StreamedConfig
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.architecture import StreamedTile
 from gemmlab.linalg.planning import direct, plan
+from gemmlab.linalg.planning.again import again
 from gemmlab.linalg.planning.direct import Factors, add_slices, slice_pitch
-from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.gemv import NEVER
 from gemmlab.linalg.planning.launch import (
     Address,
-    Limits,
     Map,
     PlannedLaunch,
     Value,
@@ -31,7 +30,7 @@ from gemmlab.linalg.planning.launch import (
 )
 from gemmlab.linalg.planning.packed import Packed, operand_map
 from gemmlab.linalg.planning.packing import packing_seconds
-from gemmlab.linalg.planning.plan import DOUBTED, Added, Doubts, Product
+from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.shapes import Operand
 
 _LEAST_TILES = 4  # k-tiles of a slice
@@ -89,7 +88,7 @@ def seconds_of(
     block's first tile takes `ends` longer than its k-tiles, each other one `between`.
     """
     found, k_tiles, single = list[Any](), ceil_div(k, LINE), direct.unaligned(m, n, k, k_major)
-    right = n > m
+    right = n >= m
     for route in routes(arch, k_major, k):
         tile, order = route.tile, -1 if route.swapped else 1
         if route.swapped != right:
@@ -143,12 +142,13 @@ def moving(m: Any, n: Any, k: Any, batch: Any, arch: Architecture) -> Any:
 def sizes(
     product: Product, factors: tuple[Operand, Operand], route: Route, sms: int
 ) -> tuple[int, int, int, int]:
-    """Bytes of device memory for the packed operand, slices, and doubts."""
+    """Bytes of device memory for the packed operand, slices, and notes of doubtful sums."""
     streamed, packed = factors[:: -1 if route.swapped else 1]
     count = _slices(product, streamed, packed, route, sms)
     slices = 4 * count * product.m * slice_pitch(product.n) * product.batch if route.sliced else 0
-    doubts = 4 * count * product.batch * streamed.vectors * ceil_div(packed.vectors, 32)
-    return _packed(packed).nbytes, 0, slices, doubts
+    config = route.tile.config
+    tiles = tiles_of(streamed.vectors, packed.vectors, product.batch, config) * count
+    return _packed(packed).nbytes, 0, slices, tiles * config.notes_bytes
 
 
 def _slices(product: Product, streamed: Operand, packed: Operand, route: Route, sms: int) -> Any:
@@ -171,7 +171,7 @@ def launches(
     added: Added | None,
     route: Route,
     memory: WorkspaceAddresses,
-    limits: Limits,
+    most_wide: int | None,
     arch: Architecture,
     sms: int,
 ) -> tuple[PlannedLaunch, ...]:
@@ -180,38 +180,23 @@ def launches(
     if route.swapped:
         streamed, packed, at_streamed, at_packed = packed, streamed, at_packed, at_streamed
     own, d = _packed(packed), added or Added(at_c, product.ldc, 1, product.batch_c)
-    statuses = memory.report + plan.STATUSES[0], memory.report + plan.STATUSES[1]
-    found = list(plan.pack(packed, own, at_packed, memory.left, status=statuses[1]))
+    status = memory.report + plan.STATUSES[1]
+    found = list(plan.pack(packed, own, at_packed, memory.left, status=status))
     slices = _slices(product, streamed, packed, route, sms)
-    operands = streamed, packed, own
+    operands, sources = (streamed, packed, own), (at_streamed, at_packed)
+    most_risk = NO_LIMIT if most_wide is None else (most_wide + 1) * WIDE_COUNT - 1
     result = _turned(product, route), _turned(d, route)
     if route.sliced:
         m, pitch = product.m, slice_pitch(product.n)
         partial = Product(m, product.n, product.k, pitch, product.batch, slices * m * pitch)
         nothing = Added(memory.totals, 0, 0, 0)
         sliced = _turned(partial, route), nothing
-        rest = memory.totals, m * pitch, slices, statuses[1], memory, len(found) == 1, arch, sms
-        found.append(_multiply(sliced, operands, at_streamed, route, *rest))
+        rest = memory.totals, m * pitch, slices, most_risk, memory, len(found) == 1, arch, sms
+        found.append(_multiply(sliced, operands, sources, route, *rest))
         found.append(add_slices(product, memory.totals, slices, at_c, d, arch))
     else:
-        rest = at_c, 0, 1, statuses[1], memory, len(found) == 1, arch, sms
-        found.append(_multiply(result, operands, at_streamed, route, *rest))
-    most_doubtful = NO_LIMIT if limits.doubtful is None else limits.doubtful
-    last = plan.repair(
-        result[0],
-        streamed,
-        packed,
-        (own, own),
-        (at_streamed, at_packed, at_c),
-        (memory.left, memory.left, memory.report),
-        sms,
-        doubts=Doubts(memory.doubts, memory.report + DOUBTED, most_doubtful),
-        statuses=statuses,
-        packs_a=False,
-        segment=ceil_div(ceil_div(product.k, LINE), slices) * LINE,
-    )
-    wide = NO_LIMIT if limits.wide is None else (limits.wide + 1) * WIDE_COUNT
-    found.append(finish(result[0], last, streamed, packed, wide, result[1], sms))
+        rest = at_c, 0, 1, most_risk, memory, len(found) == 1, arch, sms
+        found.append(_multiply(result, operands, sources, route, *rest))
     return tuple(found)
 
 
@@ -229,20 +214,22 @@ def _turned(given: Any, route: Route) -> Any:
 def _multiply(
     result: tuple[Product, Added],
     operands: tuple[Operand, Operand, Packed],
-    at_streamed: Address,
+    sources: tuple[Address, Address],
     route: Route,
     at_c: Address,
     slice_c: Any,
     slices: Any,
-    status: Address,
+    most_risk: Any,
     memory: WorkspaceAddresses,
     early: bool,
     arch: Architecture,
     sms: int,
 ) -> PlannedLaunch:
-    """The launch that multiplies. early: see `kernels.gemm.sm90.streamed`."""
+    """The launch that multiplies. sources: addresses of the streamed operand, and of the one that
+    is packed. early: see `kernels.gemm.sm90.streamed`."""
     (product, d), (streamed, packed, own) = result, operands
-    config, k, offsets = route.tile.config, product.k, own.offsets
+    k, offsets, at_streamed = product.k, own.offsets, sources[0]
+    config = _with_again(route.tile.config, again(arch, k, (streamed.k_major, packed.k_major)))
     lines = (k, streamed.vectors) if streamed.k_major else (streamed.vectors, k)
     strides = 4 * streamed.ld, most(4 * streamed.batch_stride, _TMA)
     shape = (*lines, streamed.batch)
@@ -253,19 +240,22 @@ def _multiply(
     ratio = plan.SHORT_SUM / k
     args: dict[str, Value] = {
         "x": at_streamed,
+        "y": sources[1],
         "c": at_c,
         "d": d.at,
         "unscale": memory.left + offsets["unscale"],
         "risk": memory.left + offsets["risk"],
-        "status": status,
-        "doubts": memory.doubts,
-        "doubted": memory.report + DOUBTED,
+        "status": memory.report + plan.STATUSES[1],
+        "report": memory.report,
+        "notes": memory.notes,
         "m": product.m,
         "n": product.n,
         "k": k,
         "batch": product.batch,
         "ldx": streamed.ld,
-        "batch_x": streamed.batch_stride if streamed.batch > 1 else 0,
+        "ldy": packed.ld,
+        "batch_x": plan.step_of(streamed),
+        "batch_y": plan.step_of(packed),
         "row_c": product.ldc,
         "column_c": product.column_c,
         "batch_c": product.batch_c,
@@ -277,12 +267,21 @@ def _multiply(
         "item_stride": int(packed.batch > 1),
         "alpha": product.alpha,
         "beta": product.beta,
+        "most_risk": most_risk,
         "doubt": FP16X3.doubt * most(ratio, ratio**0.5),
         "slices": slices,
         "early": int(early),
     }
     tiles = tiles_of(product.m, product.n, product.batch, config) * slices
-    blocks = ceil_div(tiles, ceil_div(tiles, sms))
+    blocks, most_tiles = sms, sms * (MOST_ITEMS // 2)
+    if tiles > most_tiles:  # a tile is up to two of `again`; a block can compute MOST_ITEMS
+        blocks *= ceil_div(tiles, most_tiles)
+    blocks = ceil_div(tiles, ceil_div(tiles, blocks))
     grid, block = (blocks, 1, 1), (config.threads, 1, 1)
     rest = maps, 1, config.smem_bytes, arch
     return PlannedLaunch("multiply_streamed", config, grid, block, args, *rest)
+
+
+@cache
+def _with_again(config: StreamedConfig, own: DirectConfig) -> StreamedConfig:
+    return replace(config, again=own)

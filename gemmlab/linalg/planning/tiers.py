@@ -53,10 +53,9 @@ MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pac
 # past their end by up to nine steps of 1024 elements.
 MOST_LENGTH = 2**31 - 2**14
 
-# One wide vector in this many is tolerated, and one doubtful element whose row and column are
-# contiguous: `gemmlab docs matmul`. On an H200, a doubtful element takes as long as reading both at
-# 2 TB/s, and `bf16x6` computes 110 Tflop/s, so repairing one takes as long as computing 220.
-TOLERATED = 256
+# Vectors that may be wide or not finite while the first tier computes a product. All their sums may
+# be doubtful, and a few warps would have to compute them again: the fallback is faster.
+TOLERATED = 0
 
 NO_FASTER = "cuBLAS is as fast"
 
@@ -190,14 +189,6 @@ def without_kernels(error: Exception) -> Choice:
 @cache
 def _warn_once(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def tolerated(number: int) -> int:
-    """How many of that many vectors may be wide, or how many of that many elements doubtful.
-
-    With more, the fallback is predicted to be faster than the repair.
-    """
-    return number // TOLERATED
 
 
 def fallback_of(scheme: str, case: Case) -> str | None:

@@ -8,6 +8,7 @@ from itertools import chain, product
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.again import again
 from gemmlab.linalg.planning.launch import Code, WorkspaceAddresses
 from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Choice
@@ -37,10 +38,10 @@ def _jobs(arch: Architecture) -> Iterator[Job]:
             for name, major in zip("ab", k_major, strict=True)
         )
         c = Stack(1, 1, 1, 1)
-        for fallback in (scheme.fallback, DIRECT) if scheme.fallback else (None,):
-            if fallback != DIRECT or (arch.finish and depth >= LEAST_DEPTH):
-                yield Job(left, right, c, Choice(scheme.name, "", fallback, arch))
+        yield Job(left, right, c, Choice(scheme.name, "", scheme.fallback, arch))
         for tile in plan.tiles(left.packed(), right.packed(), depth):
+            if arch.again and scheme.fallback:
+                tile = plan.with_again(tile, again(arch, depth, (k_major[0], k_major[1])))
             yield Job(left, right, c, Choice(scheme.name, "", arch=arch), tile=tile)
 
 
@@ -64,6 +65,6 @@ def _direct_jobs(arch: Architecture) -> Iterator[Job]:
 def _depths(arch: Architecture) -> list[int]:
     """Return the last k before each limit, and the first one after it."""
     limits = {arch.short, arch.long, *(config.deepest for config in arch.clusters)}
-    limits |= {config.least_k - 1 for config in arch.finish}
+    limits |= {config.least_k - 1 for config in arch.again}
     limits |= {scheme.short_k for scheme in SCHEMES.values() if scheme.short_k is not None}
     return sorted({depth for limit in limits for depth in (limit, limit + 1)})

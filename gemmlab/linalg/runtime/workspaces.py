@@ -64,16 +64,16 @@ class Workspace:
             self.version += 1
         return address
 
-    def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
+    def places(self, left: int, right: int, totals: int, notes: int) -> tuple[int, int, int, int]:
         """Return the addresses of memory of `Job.sizes`; 0 for what is empty."""
         rooms = self._room
-        if left > rooms[0] or right > rooms[1] or totals > rooms[2] or doubts > rooms[3]:
-            self._grow((left, right, totals, doubts))
+        if left > rooms[0] or right > rooms[1] or totals > rooms[2] or notes > rooms[3]:
+            self._grow((left, right, totals, notes))
         at = self._at
-        return left and at[0], right and at[1], totals and at[2], doubts and at[3]
+        return left and at[0], right and at[1], totals and at[2], notes and at[3]
 
     def _grow(self, sizes: tuple[int, int, int, int]) -> None:
-        names = "left", "right", "totals", "doubts"
+        names = "left", "right", "totals", "notes"
         for name, nbytes in zip(names, sizes, strict=True):
             if nbytes:
                 self.address(name, nbytes)
@@ -82,8 +82,8 @@ class Workspace:
 
     def memory(self, job: Job, sms: int, report: int) -> WorkspaceAddresses:
         """Return the memory of a product's launches."""
-        left, right, totals, doubts = self.places(*job.sizes(sms))
-        return WorkspaceAddresses(left, right, report, totals, doubts)
+        left, right, totals, notes = self.places(*job.sizes(sms))
+        return WorkspaceAddresses(left, right, report, totals, notes)
 
     def take_report(self) -> int:
         """Return the address of a report for one product at a time; its counters are zero."""
@@ -104,7 +104,7 @@ class Workspace:
             raw = bytearray(REPORT_BYTES)
             call(cu.cuMemcpyDtoH, raw, report, REPORT_BYTES)
         numbers = [int.from_bytes(raw[i : i + 8], "little") for i in range(0, REPORT_BYTES, 8)]
-        return Counts.of(numbers[0], numbers[1], numbers[4])
+        return Counts.of(numbers)
 
     def _allocated(self, make: Callable[[], Any]) -> Any:
         return self._framework.kept(make)

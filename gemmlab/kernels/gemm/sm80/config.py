@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmlab.kernels.common import require
-from gemmlab.kernels.gemm.sm90.config import FP16X3, Scheme, TileConfig
+from gemmlab.kernels.gemm.sm90.config import FP16X3, Scheme, TileConfig, note_bytes
 
 MAX_SMEM = 163 * 1024  # bytes per block, on an A100
 
@@ -52,6 +52,14 @@ class WarpTileConfig(TileConfig):
     @property
     def warp_n(self) -> int:
         return 32
+
+    @property
+    def notes(self) -> int:
+        return 8 * self.warp_m // 16
+
+    @property
+    def notes_bytes(self) -> int:
+        return self.notes * note_bytes(self.warp_n)
 
     @property
     def tensor_maps(self) -> tuple[()]:

@@ -17,16 +17,20 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import warp
 
 from gemmlab.kernels.gemm import packed
-from gemmlab.kernels.gemm.sm90 import totals
-from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K
+from gemmlab.kernels.gemm.sm80.config import WarpTileConfig
+from gemmlab.kernels.gemm.sm90 import recompute, totals
+from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
-    exceeds,
+    computes,
     exponents_at,
     extremes,
+    finish_doubtful,
     finish_tile,
 )
+from gemmlab.kernels.gemm.sm90.reporting import Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.scheduling import tile_coordinates
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of
 from gemmlab.kernels.gemm.tensor_core import fragments
 from gemmlab.kernels.signature import signatures
@@ -34,6 +38,8 @@ from gemmlab.kernels.signature import signatures
 POINTERS = {
     "a": ("uint16", "input"),
     "b": ("uint16", "input"),
+    "x_a": ("float32", "input"),
+    "x_b": ("float32", "input"),
     "c": ("float32", "output"),
     "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
@@ -42,11 +48,11 @@ POINTERS = {
     "risk_b": ("int32", "input"),
     "shortfall_a": ("float32", "input"),
     "shortfall_b": ("float32", "input"),
-    "status_a": ("uint64", "input"),
-    "status_b": ("uint64", "input"),
+    "status_a": ("uint64", "accumulator"),
+    "status_b": ("uint64", "accumulator"),
+    "report": ("uint64", "accumulator"),
     "totals_c": ("float32", "output"),
-    "doubts": ("uint32", "output"),
-    "doubted": ("uint64", "accumulator"),
+    "notes": ("uint32", "output"),
 }
 
 
@@ -138,40 +144,66 @@ def multiply_tile(mma, tA, tB, sums, chain, config: cutlass.Constexpr) -> None:
             sums[i] += chain[i]
 
 
+def pieces_of(sums: cute.Tensor, config: WarpTileConfig) -> list:
+    """The warp's sums, 16 rows at a time, and their coordinates in the tile."""
+    rows = config.warp_m // 16
+    row, col = packed.warp_tile(config)
+    lane = cute.arch.lane_idx()
+    columns = config.warp_n // 8
+    block = cute.make_identity_tensor((config.block_m, config.block_n))
+    shape, none = ((2, 2, columns), 1, 1), (0, 0)
+    # A lane's element (e, r, j) is in row lane / 4 + 8·r and in column 2·(lane % 4) + e + 8·j.
+    strides = (cute.E(1), 8 * cute.E(0), 8 * cute.E(1)), *none
+    corner = row * config.warp_m + lane // 4, col * config.warp_n + lane % 4 * 2
+    return [
+        (
+            cute.make_tensor(
+                sums.iterator + 4 * i, cute.make_layout(shape, stride=((1, 2, 4 * rows), *none))
+            ),
+            cute.make_tensor(
+                cute.domain_offset((corner[0] + 16 * i, corner[1]), block).iterator,
+                cute.make_layout(shape, stride=strides),
+            ),
+        )
+        for i in range(rows)
+    ]
+
+
 @cute.jit
 def finish(
     sums,
     output: Output,
     staged: cute.Pointer,
+    known: tuple,
     place: tuple,
+    tile: Int32,
     sizes: tuple,
     config: cutlass.Constexpr,
-) -> None:
-    """Write the warp's part of a tile of C, 16 rows at a time."""
-    row, col = packed.warp_tile(config)
-    lane = cute.arch.lane_idx()
-    rows, columns = config.warp_m // 16, config.warp_n // 8
-    block = cute.make_identity_tensor((config.block_m, config.block_n))
-    shape, none = ((2, 2, columns), 1, 1), (0, 0)
-    exponents = exponents_at(output, place, sizes, config)
-    rest = extremes(output), exponents, place, sizes, config
-    for i in cutlass.range_constexpr(rows):
-        own = cute.make_tensor(
-            sums.iterator + 4 * i, cute.make_layout(shape, stride=((1, 2, 4 * rows), *none))
-        )
-        # A lane's element (e, r, j) is in row lane / 4 + 8·r and in column 2·(lane % 4) + e + 8·j.
-        corner = row * config.warp_m + 16 * i + lane // 4, col * config.warp_n + lane % 4 * 2
-        strides = (cute.E(1), 8 * cute.E(0), 8 * cute.E(1)), *none
-        coords = cute.make_tensor(
-            cute.domain_offset(corner, block).iterator, cute.make_layout(shape, stride=strides)
-        )
-        finish_tile(own, coords, output, staged, *rest)
+) -> Int32:
+    """Write the warp's part of a tile of C. Returns whether some may be doubtful.
+
+    known: `extremes`.
+    """
+    exponents, doubtful = exponents_at(output, place, sizes, config), Int32(0)
+    for i in cutlass.range_constexpr(config.warp_m // 16):
+        own, coords = pieces_of(sums, config)[i]
+        rest = known, exponents, place, note_of(tile, i, config), sizes, config
+        doubtful |= finish_tile(own, coords, output, staged, *rest)
+    return doubtful
+
+
+@cute.jit
+def note_of(tile: Int32, piece: cutlass.Constexpr, config: cutlass.Constexpr) -> Int32:
+    """The number of the warp's note of 16 rows of a tile; see `recompute.Notes`."""
+    return tile * config.notes + cute.arch.warp_idx() * (config.warp_m // 16) + piece
 
 
 @cute.kernel
 def kernel(
     a: cute.Pointer,
     b: cute.Pointer,
+    x_a: cute.Pointer,
+    x_b: cute.Pointer,
     c: cute.Pointer,
     d: cute.Pointer,
     unscale_a: cute.Pointer,
@@ -182,13 +214,18 @@ def kernel(
     shortfall_b: cute.Pointer,
     status_a: cute.Pointer,
     status_b: cute.Pointer,
+    report: cute.Pointer,
     totals_c: cute.Pointer,
-    doubts: cute.Pointer,
-    doubted: cute.Pointer,
+    notes: cute.Pointer,
     m: Int32,
     n: Int32,
     k: Int32,
     batch: Int32,
+    begin: Int32,
+    lda: Int64,
+    ldb: Int64,
+    batch_a: Int64,
+    batch_b: Int64,
     pitch_a: Int64,
     pitch_b: Int64,
     part_a: Int64,
@@ -204,9 +241,10 @@ def kernel(
     beta: Float32,
     least_risk: Uint64,
     most_risk: Uint64,
-    most_doubts: Uint64,
     doubt: Float32,
     depth: Int32,
+    clear: Int32,
+    launch: Int32,
     config: cutlass.Constexpr,
 ):
     BM, BN, TILES, PARTS = config.block_m, config.block_n, config.tiles, config.scheme.parts
@@ -215,10 +253,9 @@ def kernel(
     thread, _, _ = cute.arch.thread_idx()
 
     # Of several kernels launched for one product, the counts at `status` decide which one computes.
-    risk = cute.make_tensor(status_a, cute.make_layout(1))[0]
-    risk += cute.make_tensor(status_b, cute.make_layout(1))[0]
-    tiles = cute.ceil_div(m, BM) * cute.ceil_div(n, BN) * batch
-    if (risk < least_risk or risk > most_risk) and not exceeds(doubted, most_doubts):
+    statuses = status_a, status_b
+    all_tiles = tiles = cute.ceil_div(m, BM) * cute.ceil_div(n, BN) * batch
+    if not computes(statuses, (least_risk, most_risk)):
         tiles = Int32(0)
 
     element = ELEMENTS[config.scheme.dtype]
@@ -242,11 +279,20 @@ def kernel(
     own_totals = totals.totals_of(totals_c, thread, config)
     TOTAL = config.total_k // LINE  # k-tiles
     scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-    marks = (doubts, doubted, doubt, depth, (status_a, status_b))
+    x, y = (
+        recompute.Factor(x_a, lda, batch_a, config.a_major),
+        recompute.Factor(x_b, ldb, batch_b, config.b_major),
+    )
+    own_notes = recompute.Notes(notes, all_tiles * config.notes, report + 3)
+    marks = (own_notes, doubt, depth, recompute.Factors(x, y, (begin, begin + k)), statuses)
     risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
 
-    k_tiles = cute.ceil_div(k, LINE)
+    known = extremes(output)
+    cute.arch.sync_threads()  # all have read the counts
+    if thread == 0:
+        begin_block(Reporting(report, statuses, clear, launch))
+    k_tiles, doubtful = cute.ceil_div(k, LINE), Int32(0)
     for tile in cutlass.range(bx, tiles, blocks):
         item, tile_m, tile_n = tile_coordinates(tile, m, n, config)
         place = item, tile_m, tile_n, k
@@ -267,8 +313,16 @@ def kernel(
             totals.add_totals(sums, own_totals)
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()  # all have read the stages, through which sums are stored
-        finish(sums, output, staged, (item, tile_m, tile_n), (m, n), config)
+        rest = known, (item, tile_m, tile_n), tile, (m, n), config
+        doubtful |= finish(sums, output, staged, *rest)
         cute.arch.sync_threads()
+    if doubtful != 0:
+        cute.arch.sync_warp()  # all lanes have stored C and their notes
+        for tile in cutlass.range(bx, tiles, blocks, unroll=1):
+            at = tile_coordinates(tile, m, n, config)
+            for i in cutlass.range_constexpr(config.warp_m // 16):
+                coords = pieces_of(sums, config)[i][1]
+                finish_doubtful(output, coords, at, note_of(tile, i, config), (m, n), config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

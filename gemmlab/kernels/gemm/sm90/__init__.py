@@ -12,8 +12,11 @@
 | `totals.py`     | a second level of sums, for `bf16x6`                                      |
 | `epilogue.py`   | undoes the scaling; alpha, beta; `staging.py` stores C                    |
 | `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
-| `repair.py`     | rows and columns with infinities and NaNs, in float32                     |
-| `finish.py`     | the last launch: `repair`, or all of C again in TF32                      |
+| `recompute.py`  | doubtful sums, and those of infinities and NaNs, in float32               |
+| `reporting.py`  | what a product has counted; clears the counts                             |
+| `repair.py`     | rows and columns with infinities and NaNs, after a kernel of a rung       |
+| `streamed.py`   | a product with one packed operand; the other one is split on the fly      |
+|                 | (`streaming.py`, `streamed_output.py`, `streamed_config.py`)              |
 | `direct.py`     | a product without packing: operands are split into TF32 parts on the fly  |
 |                 | (`ahead.py`, `splitting.py`, `items.py`, `storing.py`, `rescue.py`,       |
 |                 | `tf32.py`, `direct_config.py`)                                            |

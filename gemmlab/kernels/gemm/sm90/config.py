@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmlab.kernels.common import MAX_SMEM, ceil_div, require
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+from gemmlab.kernels.gemm.sm90.sizes import MMA_M, WARPGROUP
 
 LINE = 64  # 16-bit elements in 128 bytes, the longest line that the 128-byte swizzle permits
-MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
-WARPGROUP = 128  # threads
 # Float32 registers per thread for sums; the rest hold addresses and the like. With three consumer
 # warpgroups a thread has 160 registers in all.
 MAX_SUMS, MAX_SUMS_OF_THREE = 192, 128
@@ -40,7 +40,13 @@ NOT_FINITE_RISK, EMPTY_RISK = -1, -2
 # of two is a normal number. A vector with any other scale raises the largest number of elements at
 # risk of any vector to FAR, whose lower 32 bits are the largest possible such number.
 NEAR, FAR = 63, 2**40 + 2**31 - 1
-NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
+NO_LIMIT = 2**64 - 1  # of the number of elements at risk
+PAIRS = 16  # of columns, which a word has bits for in a note of doubtful sums (`recompute`)
+
+
+def note_bytes(columns: int) -> int:
+    """Bytes of a note for that many columns of a warp's sums: a word, and two rows per lane."""
+    return 4 + 32 * 2 * 4 * ceil_div(columns, 8 * PAIRS)
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,8 @@ class TileConfig:
     A stage of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks,
     one below the other in C, which share their tiles of B. Every `promote_k` values of k, a new
     chain starts in the tensor cores; float32 additions add finished chains to sums in registers.
-    Every `total_k` values of k, the sums are added to totals in memory; 0 means never.
+    Every `total_k` values of k, the sums are added to totals in memory; 0 means never. `again`: how
+    the same launch can compute C if the values are too wide for the scheme; None: it cannot.
     """
 
     scheme: Scheme = FP16X3
@@ -184,6 +191,7 @@ class TileConfig:
     promote_k: int = 64
     total_k: int = 0
     raster: int = 8  # rows of clusters in a band that is walked column by column, for L2
+    again: DirectConfig | None = None
 
     def __post_init__(self) -> None:
         for name in ("a_major", "b_major"):
@@ -198,6 +206,9 @@ class TileConfig:
         rule = f"{self.chains} chains of {self.block_n} columns take {sums} registers per thread"
         most = MAX_SUMS if groups < 3 else MAX_SUMS_OF_THREE
         require(sums <= most, f"{rule}, at most {most} are allowed")
+        if self.again is not None:
+            rule = f"{self.again.threads} threads to compute C again, {self.threads} otherwise"
+            require(self.again.threads == self.threads, rule)
         rule = f"{self.stages} stages, must be more than the {self.scheme.parts} parts of a tile"
         require(self.stages > self.scheme.parts, rule)
         # The swizzle repeats every 8 lines; TMA boxes must start there.
@@ -241,7 +252,17 @@ class TileConfig:
     @property
     def smem_bytes(self) -> int:
         exponents = 4 * self.exponent_buffers * self.exponents
-        return self.stages * self.stage_bytes + exponents + self.staged_bytes
+        own = self.stages * self.stage_bytes + exponents + self.staged_bytes
+        return max(own, self.again.smem_bytes if self.again else 0)
+
+    @property
+    def notes(self) -> int:
+        """Notes of doubtful sums per tile; see `recompute.Notes`."""
+        return WARPGROUP // 32 * self.consumers
+
+    @property
+    def notes_bytes(self) -> int:
+        return self.notes * note_bytes(self.block_n)
 
     @property
     def totals_bytes(self) -> int:

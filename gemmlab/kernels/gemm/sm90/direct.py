@@ -56,7 +56,6 @@ from cutlass.cute.nvgpu import warpgroup
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import tf32
 from gemmlab.kernels.gemm.sm90.ahead import produce, wait_for_copies, wrapped
-from gemmlab.kernels.gemm.sm90.config import WARPGROUP
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS, STEP, DirectConfig
 from gemmlab.kernels.gemm.sm90.items import (
     Items,
@@ -73,6 +72,7 @@ from gemmlab.kernels.gemm.sm90.items import (
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.rescue import condemn_if_small
 from gemmlab.kernels.gemm.sm90.scheduling import pass_turn, wait_for_turn
+from gemmlab.kernels.gemm.sm90.sizes import WARPGROUP
 from gemmlab.kernels.gemm.sm90.splitting import (
     PARTS,
     WARPS,
@@ -270,12 +270,14 @@ def multiply(
     division: tuple,
     blocks: Int32,
     by: Any,
+    later: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
     """Compute this block's items of C = alpha·A·B + beta·D, which `blocks` blocks share.
 
     division: blocks of a cluster that share k, slices of k, and items. by: as in `Items`; None: it
-    is computed.
+    is computed. later: whether the warps have had other roles before, with the registers of
+    `mainloop`.
     """
     splits, slices, items = division
     thread, _, _ = cute.arch.thread_idx()
@@ -298,7 +300,10 @@ def multiply(
     if cutlass.const_expr(not config.shares_multiprocessor):
         let_next_start()
     if warp >= config.warps:
-        cute.arch.setmaxregister_decrease(config.registers[0])
+        if cutlass.const_expr(later):
+            cute.arch.setmaxregister_increase(config.registers[0])
+        else:
+            cute.arch.setmaxregister_decrease(config.registers[0])
         produce(own, ring, flags, warp - config.warps, lane, config)
         if cutlass.const_expr(config.shares_multiprocessor):
             let_next_start()
@@ -307,7 +312,10 @@ def multiply(
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()
     else:
-        cute.arch.setmaxregister_increase(config.registers[1])
+        if cutlass.const_expr(later):
+            cute.arch.setmaxregister_decrease(config.registers[1])
+        else:
+            cute.arch.setmaxregister_increase(config.registers[1])
         share = share_of_a(operands[0].ld, warp, lane, config)
         spots = spots_of_a(config.a_major, warp, lane)
         work = Work(own, share, spots, staged, ring, flags, warp, lane)
@@ -317,6 +325,20 @@ def multiply(
         place = cute.make_rmem_tensor(3, Int32)
         count = consume(sums, place, mma, work, result, config)
         store_last(sums, mma, work, result, count, place, splits, slices, k, config)
+
+
+@cute.jit
+def multiply_instead(
+    operands: tuple, result: Result, k: Int32, batch: Int32, config: cutlass.Constexpr
+) -> None:
+    """Compute all of C in a kernel of another method, whose warps have ended their roles."""
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    rows, columns = result.shape
+    items = cute.ceil_div(rows, config.block_m) * cute.ceil_div(columns, config.block_n) * batch
+    if bx < items:
+        division, own = (1, 1, items), cutlass.min(blocks, items)
+        multiply(operands, result, k, division, own, None, True, config)
 
 
 @cute.kernel
@@ -357,7 +379,7 @@ def kernel(
     strides = (row_c, column_c), (row_d, column_d)
     result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
     division, by = (splits, slices, items), (by_matrix, by_row, by_column)
-    multiply(operands, result, k, division, blocks, by, config)
+    multiply(operands, result, k, division, blocks, by, False, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

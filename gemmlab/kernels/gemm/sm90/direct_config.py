@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmlab.kernels.common import MAX_SMEM, check_registers, require
-from gemmlab.kernels.gemm.sm90.config import MMA_M, WARPGROUP
+from gemmlab.kernels.gemm.sm90.sizes import MMA_M, WARPGROUP
 
 CHUNK = 32  # of k, which a warpgroup multiplies in one turn
 STEP = 8  # of k, which one wgmma multiplies

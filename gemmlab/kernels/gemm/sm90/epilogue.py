@@ -1,17 +1,28 @@
-"""The end of a tile of C: undo the scaling of A and B, apply alpha and beta, store."""
+"""The end of a tile of C: undo the scaling of A and B, apply alpha and beta, store, check sums."""
 
 from typing import NamedTuple
 
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
-from gemmlab.kernels import atomics, vectors
-from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FAR, NO_LIMIT, STAGED_ROWS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.recompute import (
+    Doubts,
+    Factors,
+    Notes,
+    add_doubtful,
+    bits_of,
+    lowest,
+    note,
+    note_bits,
+    words_of,
+)
 from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 
 NO_LOSS = -1e38
+INFINITY = float("inf")
 
 
 class Output(NamedTuple):
@@ -34,10 +45,10 @@ class Output(NamedTuple):
     risk_b: cute.Pointer  # … in each column of B
     shortfall_a: cute.Pointer  # see `config`
     shortfall_b: cute.Pointer
-    doubts: cute.Pointer  # a bit per element of C, for those that `repair` computes
-    doubted: cute.Pointer  # their number
-    doubt: Float32  # see `Scheme`
+    notes: Notes  # of doubtful sums
+    doubt: Float32  # see `Scheme`; 0: a sum is doubtful only if an operand is not finite
     depth: Int32  # k, of whole rows and columns
+    factors: Factors
     statuses: tuple  # what `pack` has counted in A and in B
 
 
@@ -116,79 +127,64 @@ def add_scaled(
 
 
 @cute.jit
-def clear_doubts(
-    coords: cute.Tensor, output: Output, tile: tuple, sizes: tuple, config: cutlass.Constexpr
-) -> None:
-    """Clear the bits of the warp's elements of a tile, which `leave_doubtful` may set.
-
-    So no other launch has to clear them. Four lanes share a row, and take turns at its words.
-    """
-    m, n = sizes
-    item, tile_m, tile_n = tile
-    own, pitch = cute.arch.lane_idx() % 4, cute.ceil_div(n, 32)
-    count = coords.shape[0][2] // 4  # words per row of the tile
-    for r in cutlass.range_constexpr(2):
-        row, col = coords[(0, r, 0), 0, 0]
-        row, first = tile_m * config.block_m + row, (tile_n * config.block_n + col) // 32
-        for i in cutlass.range_constexpr(ceil_div(count, 4)):
-            word = own + 4 * i
-            if row < m and word < count and first + word < pitch:
-                at = (Int64(item) * m + row) * pitch + first + word
-                simt.element(output.doubts, at)[0] = Uint32(0)
-    cute.arch.sync_warp()  # another lane may set a bit
-
-
-@cute.jit
 def leave_doubtful(
     sums: cute.Tensor,
-    coords: cute.Tensor,
     output: Output,
     certain: Float32,
-    tile: tuple,
-    corner: tuple,
+    item: Int32,
+    at: tuple,
+    which: Int32,
     sizes: tuple,
     inside: Boolean,
     peak: cutlass.Constexpr,
-) -> None:
-    """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
+) -> Int32:
+    """Replace doubtful sums by 0 and note them; see `Scheme`. Returns whether there are any.
 
-    certain: what the row and the column with the most elements at risk may lose. Few threads have a
+    certain: what the row and the column with the most elements at risk may lose. Few warps have a
     smaller sum; only these read the counts of their own rows and columns. Shortfalls are read only
-    for sums that are small compared with these counts, too. A thread's two rows are 8 apart, as are
-    its pairs of columns.
+    for sums that are small compared with these counts, too. at: row and column of the thread's
+    first sum. Its two rows are 8 apart, as are its pairs of columns. which: see `Notes`.
     """
     m, n = sizes
-    item, _, _ = tile
-    row0, col0 = corner[0] + coords[(0, 0, 0), 0, 0][0], corner[1] + coords[(0, 0, 0), 0, 0][1]
+    row0, col0 = at
     pairs = sums.shape[0][2]
-    if not inside:  # sums outside C are 0; none is doubtful
-        for j in cutlass.range_constexpr(pairs):
-            for e in cutlass.range_constexpr(2):
-                for r in cutlass.range_constexpr(2):
-                    if row0 + 8 * r >= m or col0 + 8 * j + e >= n:
-                        sums[(e, r, j), 0, 0] = Float32(float("inf"))
-    magnitudes = [cute.math.absf(sums[i]) for i in range(cute.size(sums))]
-    if simt.pairwise(magnitudes, cute.arch.fmin) < certain:
+    small = Boolean(False)
+    if certain > 0:
+        if not inside:  # sums outside C are 0; none is doubtful
+            for j in cutlass.range_constexpr(pairs):
+                for e in cutlass.range_constexpr(2):
+                    for r in cutlass.range_constexpr(2):
+                        if row0 + 8 * r >= m or col0 + 8 * j + e >= n:
+                            sums[(e, r, j), 0, 0] = Float32(INFINITY)
+        magnitudes = [cute.math.absf(sums[i]) for i in range(cute.size(sums))]
+        small = simt.pairwise(magnitudes, cute.arch.fmin) < certain
+    found = Int32(cute.arch.vote_ballot_sync(small) != 0)
+    if found != 0:
+        bits = cute.make_rmem_tensor((2, words_of(pairs)), Uint32)
         rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
         rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
         lost = [loss_of(rA[row0 + 8 * r], output.doubt) for r in range(2)]
         for r in cutlass.range_constexpr(2):
-            for start in cutlass.range_constexpr(0, pairs, 16):
-                small, count = Uint32(0), min(16, pairs - start)  # a bit per sum of up to 16 pairs
+            for start in cutlass.range_constexpr(0, pairs, PAIRS):
+                doubtful, count = Uint32(0), min(PAIRS, pairs - start)
                 for i in cutlass.range_constexpr(2 * count):
                     col = col0 + 8 * (start + i // 2) + i % 2
                     value = sums[(i % 2, r, start + i // 2), 0, 0]
                     if cute.math.absf(value) < lost[r] + loss_of(rB[col], output.doubt):
-                        small |= Uint32(1 << i)
-                at = row0 + 8 * r, col0 + 8 * start
-                doubtful = mark_doubtful(small, at, lost[r], output, item, sizes, peak)
+                        doubtful |= Uint32(1 << i)
+                first = row0 + 8 * r, col0 + 8 * start
+                doubtful = without_large(doubtful, first, lost[r], output, item, sizes, peak)
+                bits[r, start // PAIRS] = doubtful
                 for i in cutlass.range_constexpr(2 * count):
                     if doubtful & Uint32(1 << i) != 0:
                         sums[(i % 2, r, start + i // 2), 0, 0] = Float32(0)
+        found = note_bits(output.notes, which, bits)
+    note(output.notes, which, found)
+    return found
 
 
 @cute.jit
-def mark_doubtful(
+def without_large(
     small: Uint32,
     at: tuple,
     lost: Float32,
@@ -197,7 +193,7 @@ def mark_doubtful(
     sizes: tuple,
     peak: cutlass.Constexpr,
 ) -> Uint32:
-    """Mark those sums for `repair` whose terms may be small, too. Returns their bits.
+    """Return the bits of those small sums whose terms may be small, too.
 
     small: a bit for each sum that may be doubtful, in pairs that are eight columns apart. at: row
     and column of the first. lost: what their row may lose.
@@ -209,17 +205,12 @@ def mark_doubtful(
     fB = exponents_of(output.shortfall_b, item * output.item_stride_b, n)
     doubtful, left = small, small
     for _ in cutlass.range(cute.arch.popc(small), unroll=1):
-        lowest = left & (~left + 1)
-        i = cute.arch.popc(lowest - 1)
-        left &= ~lowest
+        i = lowest(left)
+        left = left & (left - 1)
         col = first + i // 2 * 8 + i % 2
         known = least_magnitude(fA[row] + fB[col], output.depth, peak)
-        if known < lost + loss_of(rB[col], output.doubt):
-            word = (Int64(item) * m + row) * cute.ceil_div(n, 32) + col // 32
-            atomics.add(output.doubts + word, Uint32(1) << (col % 32))
-            atomics.add(output.doubted, Uint64(1))
-        else:
-            doubtful &= ~lowest
+        if known >= lost + loss_of(rB[col], output.doubt):
+            doubtful &= ~(Uint32(1) << i)
     return doubtful
 
 
@@ -227,30 +218,23 @@ def mark_doubtful(
 def extremes(output: Output) -> tuple:
     """What the row and the column with the most elements at risk may lose (see `loss_of`), and
     whether all scales are near 1 (see `config`)."""
-    most = [cute.make_tensor(status, cute.make_layout(3))[2] for status in output.statuses]
-    loss = (Float32(Int32(most[0])) + Float32(Int32(most[1]))) * output.doubt
-    return loss, cutlass.max(most[0], most[1]) < Uint64(FAR)
+    (_, bad_a, most_a), (_, bad_b, most_b) = (counts_of(status) for status in output.statuses)
+    loss = (Float32(Int32(most_a)) + Float32(Int32(most_b))) * output.doubt
+    if bad_a + bad_b > 0:
+        loss = Float32(INFINITY)
+    return loss, cutlass.max(most_a, most_b) < Uint64(FAR)
+
+
+def counts_of(status: cute.Pointer) -> list:
+    """The three counts of an operand; see `pack`."""
+    return [simt.element(status, i)[0] for i in range(3)]
 
 
 @cute.jit
-def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
-    """Whether more elements are doubtful than `most`. Without a limit, their number is not read."""
-    found = Boolean(False)
-    if most != Uint64(NO_LIMIT):
-        found = cute.make_tensor(doubted, cute.make_layout(1))[0] > most
-    return found
-
-
-@cute.jit
-def computes(counts: tuple, limits: tuple) -> Boolean:
-    """Whether the numbers of elements at risk, or of doubtful ones, are those of this kernel.
-
-    counts: the status of A and of B, and the number of doubtful elements, in memory.
-    """
-    status_a, status_b, doubted = counts
-    least, most, most_doubts = limits
-    risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
-    return (risk >= least and risk <= most) or exceeds(doubted, most_doubts)
+def computes(statuses: tuple, limits: tuple) -> Boolean:
+    """Whether the number of elements at risk is one for which this kernel computes."""
+    risk = simt.element(statuses[0], 0)[0] + simt.element(statuses[1], 0)[0]
+    return risk >= limits[0] and risk <= limits[1]
 
 
 @cute.jit
@@ -267,11 +251,13 @@ def least_magnitude(shortfall: Float32, depth: Int32, peak: cutlass.Constexpr) -
 def loss_of(risk: Int32, doubt: Float32) -> Float32:
     """A vector's loss. A sum smaller than the losses of its row and column may be doubtful.
 
-    If the vector is empty or not finite, the sum of losses is negative, whatever the other's is.
+    With a vector that is not finite, every sum is doubtful; else with an empty one, none is.
     """
     loss = Float32(risk) * doubt
     if risk < 0:
         loss = Float32(NO_LOSS)
+        if risk == NOT_FINITE_RISK:
+            loss = Float32(INFINITY)
     return loss
 
 
@@ -294,13 +280,15 @@ def finish_tile(
     known: tuple,
     exponents: tuple,
     tile: tuple,
+    which: Int32,
     sizes: tuple,
     config: cutlass.Constexpr,
-) -> None:
-    """Write the thread's elements of one tile of C.
+) -> Int32:
+    """Write the thread's elements of one tile of C. Returns whether some are doubtful.
 
     coords: row and column of each sum within the tile. staged: `staged_bytes` of shared memory.
-    known: `extremes`. exponents: see `unscale`. tile: batch item, tile row, tile column.
+    known: `extremes`. exponents: see `unscale`. tile: batch item, tile row, tile column. which: see
+    `Notes`.
     """
     certain, are_near = known
     item, tile_m, tile_n = tile
@@ -317,17 +305,37 @@ def finish_tile(
     inside = row0 + config.block_m <= m and col0 + config.block_n <= n
     wide = inside and mD.iterator.toint() % 8 == 0 and output.row_d % 2 == 0
     wide = wide and output.column_d == 1
-    if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
-        if output.doubt > 0:
-            peak, corner = config.scheme.peak, (row0, col0)
-            clear_doubts(coords, output, tile, sizes, config)
-            leave_doubtful(sums, coords, output, certain, tile, corner, sizes, inside, peak)
-    unscale(sums, coords, exponents, are_near, output.alpha)
     row, col = coords[(0, 0, 0), 0, 0]
     row, col = row0 + row, col0 + col
+    rest = item, (row, col), which, sizes, inside, config.scheme.peak
+    found = leave_doubtful(sums, output, certain, *rest)
+    unscale(sums, coords, exponents, are_near, output.alpha)
     if output.beta != 0:
         add_scaled(sums, mD, (row, col), output.beta, wide)
     thread, _, _ = cute.arch.thread_idx()
     warp, lane = thread // 32, thread % 32
     own = staged + warp * (STAGED_ROWS * PITCH)
     store_staged(sums, own, (row - lane // 4, col - lane % 4 * 2), mC)
+    return found
+
+
+@cute.jit
+def finish_doubtful(
+    output: Output,
+    coords: cute.Tensor,
+    tile: tuple,
+    which: Int32,
+    sizes: tuple,
+    config: cutlass.Constexpr,
+) -> None:
+    """Add the doubtful sums of a tile to C, which the warp has stored. Arguments as above."""
+    (item, tile_m, tile_n), (m, n) = tile, sizes
+    row, col = coords[(0, 0, 0), 0, 0]
+    row, col = tile_m * config.block_m + row, tile_n * config.block_n + col
+    mC = cute.make_tensor(
+        output.c + item * output.batch_c, cute.make_layout((m, n), stride=(output.ldc, 1))
+    )
+    pairs = coords.shape[0][2]
+    doubts = Doubts(bits_of(output.notes, which, pairs), [row, row + 8], col)
+    rest = output.factors, item, mC, output.alpha, output.notes.number
+    add_doubtful(doubts, pairs, *rest)

@@ -21,29 +21,54 @@ longer than the epilogue's arithmetic.
 | 4 per consumer warpgroup    | wgmma, sums, C       | full[stage], own turn | empty[stage] of all |
 |                             |                      |                       | blocks, next turn   |
 | 1 of the producer warpgroup | TMA: A, a share of B | empty[stage]          | full[stage]         |
-| 3 others of it              | none                 |                       |                     |
+| another one of it           | `reporting`          | named 4               |                     |
+| 2 others of it              | none                 |                       |                     |
 
 | barrier       | arrivals per phase                          | the phase ends when               |
 |---------------|---------------------------------------------|-----------------------------------|
 | full[stage]   | 1, and the bytes of stage and exponents     | all of them have arrived          |
 | empty[stage]  | consumer warps of all blocks of the cluster | no warp still reads the stage     |
 | named 1 + w   | the threads of 2 consumer warpgroups        | consumer warpgroup w may multiply |
+| named 4       | all consumers, and a warp                   | the consumers know all counts     |
 | cluster       | all threads, at the start and at the end    | barriers are set up; all are done |
 
 Consumer warpgroups take turns: while one adds up its chains, the wgmma of the other keep the tensor
 cores busy. The blocks of a cluster compute tiles of C one below the other. They need the same tiles
-of B: each copies a share and multicasts it. Limiter: power. The tensor cores are busy and the clock
-drops. Shallow products are limited by the epilogue, and by L1, which serves wgmma, TMA and stores.
+of B: each copies a share and multicasts it.
+
+If many rows of A or columns of B are wide, float16 parts cannot hold them. The launch then computes
+the product from the float32 operands, as `direct` does, or leaves it to another launch.
+
+Limiter: power. The tensor cores are busy and the clock drops. Shallow products are limited by the
+epilogue, and by L1, which serves wgmma, TMA and stores.
 """
 
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
-from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import Output, computes, extremes, finish_tile
+from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.kernels.gemm.sm90.direct import multiply_instead
+from gemmlab.kernels.gemm.sm90.epilogue import (
+    Output,
+    computes,
+    extremes,
+    finish_doubtful,
+    finish_tile,
+)
+from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
+from gemmlab.kernels.gemm.sm90.recompute import (
+    Factor,
+    Factors,
+    Notes,
+    add_pending,
+    next_pending,
+    nothing_pending,
+)
+from gemmlab.kernels.gemm.sm90.reporting import BARRIER, INSTEAD, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
     Ring,
@@ -59,10 +84,13 @@ from gemmlab.kernels.gemm.sm90.scheduling import (
     tile_coordinates,
     wait_for_turn,
 )
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of, tma_operand
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
+    "x_a": ("float32", "input"),
+    "x_b": ("float32", "input"),
     "c": ("float32", "output"),
     "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
@@ -71,11 +99,11 @@ POINTERS = {
     "risk_b": ("int32", "input"),
     "shortfall_a": ("float32", "input"),
     "shortfall_b": ("float32", "input"),
-    "status_a": ("uint64", "input"),
-    "status_b": ("uint64", "input"),
+    "status_a": ("uint64", "accumulator"),
+    "status_b": ("uint64", "accumulator"),
+    "report": ("uint64", "accumulator"),
     "totals_c": ("float32", "output"),
-    "doubts": ("uint32", "output"),
-    "doubted": ("uint64", "accumulator"),
+    "notes": ("uint32", "output"),
 }
 
 # Registers per thread of the producer and of the consumers, by the number of consumer warpgroups.
@@ -181,10 +209,14 @@ def consume(
     work: Work,
     output: Output,
     totals_c: cute.Pointer,
+    known: tuple,
     consumer: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """Multiply, add up and store the cluster's tiles of C, `MMA_M` rows per warpgroup."""
+    """Multiply, add up and store the cluster's tiles of C, `MMA_M` rows per warpgroup.
+
+    known: `extremes`.
+    """
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     thread, _, _ = cute.arch.thread_idx()
     mma = tiled_mma(config)
@@ -201,11 +233,13 @@ def consume(
     TOTAL = config.total_k // LINE  # k-tiles
     coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
-    known, given = extremes(output), ((rA, rB), ring, consumer)
+    given = (rA, rB), ring, consumer
     stage, phase, buffer = Int32(0), Int32(0), Int32(0)
+    first, step = work.block // CLUSTER, work.blocks // CLUSTER
+    pending = nothing_pending(WARPS * CONSUMERS, first, work.tiles, step)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
-    for tile in cutlass.range(work.block // CLUSTER, work.tiles, work.blocks // CLUSTER):
+    for tile in cutlass.range(first, work.tiles, step):
         begins = tile, work.m, work.n
         stage, phase, place = add_k_tile(sums, chains, *given, stage, phase, begins, config)
         for k_tile in cutlass.range(1, work.whole, unroll=1):
@@ -220,11 +254,29 @@ def consume(
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
         at = ring.exponents + buffer * config.exponents
-        rest = known, (at, at + BM), place, (work.m, work.n), config
-        finish_tile(sums, coords, output, ring.staged, *rest)
+        rest = known, (at, at + BM), place, note_of(tile, config), (work.m, work.n), config
+        if finish_tile(sums, coords, output, ring.staged, *rest) != 0:
+            add_pending(pending, tile)
         buffer = (buffer + 1) % config.exponent_buffers
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
+    cute.arch.sync_warp()  # all lanes have stored C and their notes
+    left = simt.element(pending.bits, 0)[0]
+    while left != 0:
+        group, left = next_pending(left)
+        for i in cutlass.range(group * pending.group, (group + 1) * pending.group, unroll=1):
+            tile = first + i * step
+            if tile < work.tiles:
+                place, sizes = tile_coordinates(tile, work.m, work.n, config), (work.m, work.n)
+                finish_doubtful(output, coords, place, note_of(tile, config), sizes, config)
+
+
+@cute.jit
+def note_of(tile: Int32, config: cutlass.Constexpr) -> Int32:
+    """The number of the warp's note of the cluster's tile; see `recompute.Notes`."""
+    bx, _, _ = cute.arch.block_idx()
+    own = tile * config.cluster + bx % config.cluster
+    return own * config.notes + cute.arch.make_warp_uniform(cute.arch.warp_idx())
 
 
 @cute.jit
@@ -235,17 +287,19 @@ def play_role(
     output: Output,
     totals_c: cute.Pointer,
     warp: Int32,
-    deciding: tuple,
+    limits: tuple,
+    reporting: Reporting,
     config: cutlass.Constexpr,
 ) -> None:
     """Produce or consume, depending on the warp's number.
 
     sources: tensor maps of A and B, their depth and matrices, elements between items' exponents.
-    deciding: the arguments of `computes`.
+    limits: of the number of elements at risk, beyond which this kernel does not compute.
     """
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     maps, (depth, matrices), strides = sources
-    group = warp // WARPS
+    group, readers = warp // WARPS, WARPGROUP * CONSUMERS + 32
+    flag = cute.arch.alloc_smem(Int32, 1)  # whether the kernel computes
     if group == CONSUMERS:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
@@ -256,23 +310,57 @@ def play_role(
             b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config.stages)
             produce(a, b, ring, work, output, config)
             let_next_start()  # not earlier: its instructions would displace those of this kernel
+        elif warp == WARPS * CONSUMERS + 1:
+            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=readers)
+            with cute.arch.elect_one():
+                begin_block(reporting)
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
-        if computes(*deciding):
-            consume(ring, work, output, totals_c, group, config)
+        known, computing = extremes(output), computes(output.statuses, limits)
+        if warp == 0:
+            simt.element(flag, 0)[0] = Int32(computing)
+        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=readers)
+        if computing:
+            consume(ring, work, output, totals_c, known, group, config)
         else:
             discard(ring, work, config)
     # A block must not exit while the others of its cluster read what it has copied for them, or
     # arrive at its barriers.
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
+    if cutlass.const_expr(config.again is not None):
+        cute.arch.sync_threads()
+        if simt.element(flag, 0)[0] == 0 and reporting.launch & INSTEAD != 0:
+            compute_again(output, work, config)
+
+
+@cute.jit
+def compute_again(output: Output, work: Work, config: cutlass.Constexpr) -> None:
+    """Compute the product from its float32 operands. All blocks take part."""
+    own, (a, b, _) = config.again, output.factors
+    operands = (
+        Operand(a.start, a.ld, a.step, work.m, a.major, own.block_m),
+        Operand(b.start, b.ld, b.step, work.n, b.major, own.block_n),
+    )
+    one = Int64(1)
+    result = Result(
+        (output.c, output.d),
+        (work.m, work.n),
+        ((output.ldc, one), (output.row_d, output.column_d)),
+        (output.batch_c, output.batch_d),
+        Int64(0),
+        (output.alpha, output.beta),
+    )
+    multiply_instead(operands, result, output.depth, work.batch, own)
 
 
 @cute.kernel
 def kernel(
     map_a: cute.CopyAtom,
     map_b: cute.CopyAtom,
+    x_a: cute.Pointer,
+    x_b: cute.Pointer,
     c: cute.Pointer,
     d: cute.Pointer,
     unscale_a: cute.Pointer,
@@ -283,13 +371,18 @@ def kernel(
     shortfall_b: cute.Pointer,
     status_a: cute.Pointer,
     status_b: cute.Pointer,
+    report: cute.Pointer,
     totals_c: cute.Pointer,
-    doubts: cute.Pointer,
-    doubted: cute.Pointer,
+    notes: cute.Pointer,
     m: Int32,
     n: Int32,
     k: Int32,
     batch: Int32,
+    begin: Int32,
+    lda: Int64,
+    ldb: Int64,
+    batch_a: Int64,
+    batch_b: Int64,
     ldc: Int64,
     batch_c: Int64,
     row_d: Int64,
@@ -301,38 +394,45 @@ def kernel(
     beta: Float32,
     least_risk: Uint64,
     most_risk: Uint64,
-    most_doubts: Uint64,
     doubt: Float32,
     depth: Int32,
+    clear: Int32,
+    launch: Int32,
     config: cutlass.Constexpr,
 ):
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     # Of several kernels launched for one product, the counts at `status` decide which one computes.
-    counts = (status_a, status_b, doubted)
-    limits = (least_risk, most_risk, most_doubts)
+    statuses, limits = (status_a, status_b), (least_risk, most_risk)
+    reporting = Reporting(report, statuses, clear, launch)
     begins = Boolean(True)
     if least_risk > 0:  # rarely computes; else it ends before any setup
         wait_for_previous()
-        begins = computes(counts, limits)
+        begins = computes(statuses, limits)
+        cute.arch.sync_threads()  # all have read the counts
     if begins:
         ring = set_up_ring(map_a, map_b, warp, config)
         wait_for_previous()
+        tiles = cute.ceil_div(m, config.block_m * config.cluster)
+        tiles *= cute.ceil_div(n, config.block_n) * batch
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-        marks = (doubts, doubted, doubt, depth, (status_a, status_b))
+        x, y = Factor(x_a, lda, batch_a, config.a_major), Factor(x_b, ldb, batch_b, config.b_major)
+        own = Notes(notes, tiles * (config.cluster * config.notes), report + 3)
+        marks = (own, doubt, depth, Factors(x, y, (begin, begin + k)), statuses)
         risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
         added = (d, row_d, column_d, batch_d)
         output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
-        tiles = cute.ceil_div(m, config.block_m * config.cluster)
-        tiles *= cute.ceil_div(n, config.block_n) * batch
         k_tiles = cute.ceil_div(k, LINE)
         whole = k_tiles
         if cutlass.const_expr(config.chains > 1):
             whole = cutlass.max(cute.ceil_div(k - config.promote_k, LINE), Int32(1))
-        work = Work(m, n, k_tiles, whole, tiles, bx, blocks)
+        work = Work(m, n, batch, k_tiles, whole, tiles, bx, blocks)
         sources = (map_a, map_b), (k, batch * config.scheme.parts), scales[2:]
-        play_role(sources, ring, work, output, totals_c, warp, (counts, limits), config)
+        play_role(sources, ring, work, output, totals_c, warp, limits, reporting, config)
+    elif warp == 0:
+        with cute.arch.elect_one():
+            begin_block(reporting)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

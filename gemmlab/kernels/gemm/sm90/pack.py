@@ -20,9 +20,9 @@ rules whatever the matrix's pitch is.
 |           |         | -1 if the vector has an infinity or a NaN, and its parts are then 0; -2   |
 |           |         | if all its elements are 0                                                 |
 | shortfall | vector  | how far its elements lie below the largest on average, in powers of two   |
-| status    | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of      |
-|           |         | them; [1] += vectors with an infinity or a NaN; [2]: the most elements at |
-|           |         | risk of a vector, or `FAR` if any scale is not near 1, see `config`       |
+| status    | matrix  | [0] += elements at risk, and 2^40 per vector that is wide, as it has many |
+|           |         | of them, or not finite; [1] += vectors with an infinity or a NaN; [2]: the |
+|           |         | most elements at risk of a vector, or `FAR` if any scale is not near 1    |
 
 Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so each thread issues
 `fours` 128-bit loads before it uses the first.
@@ -129,6 +129,7 @@ def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.
         atomics.raise_to(status + 2, Uint64(FAR))
     if scale == NOT_FINITE:
         simt.element(risk, at)[0] = Int32(NOT_FINITE_RISK)
+        atomics.add(status, Uint64(WIDE_COUNT))
         atomics.add(status + 1, Uint64(1))
 
 

@@ -1,9 +1,9 @@
 """Pack both operands again, into bfloat16 parts, if their values are too wide for float16.
 
-Only the GPU knows whether this is needed: `pack` has counted the elements at risk, and the product
-in float16 its doubtful elements. If there are few, every block ends at once; one launch for both
-operands keeps that short. The scales found by `pack` are used again, so no vector needs a
-reduction, and each thread takes four elements of any line.
+Only the GPU knows whether this is needed: `pack` has counted the elements at risk. If there are
+few, every block ends at once; one launch for both operands keeps that short. The scales found by
+`pack` are used again, so no vector needs a reduction, and each thread takes four elements of any
+line.
 
 The new parts may overwrite the float16 parts, which have no remaining readers.
 """
@@ -16,7 +16,6 @@ from cutlass import Int32, Int64, Uint64, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
 from gemmlab.kernels.gemm.sm90.config import VECTOR_PITCH
-from gemmlab.kernels.gemm.sm90.epilogue import exceeds
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
@@ -29,7 +28,6 @@ OPERAND = {
     "status": ("uint64", "input"),
 }
 POINTERS = {f"{name}_{side}": what for name, what in OPERAND.items() for side in "ab"}
-POINTERS["doubted"] = ("uint64", "input")
 
 
 @cute.kernel
@@ -58,15 +56,13 @@ def kernel(
     pitch_b: Int32,
     k_major_b: Int32,
     batch_b: Int32,
-    doubted: cute.Pointer,
     least_risk: Uint64,
-    most_doubts: Uint64,
     config: cutlass.Constexpr,
 ):
     pdl_wait()
     _, item, side = cute.arch.block_idx()
     at_risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
-    if at_risk >= least_risk or exceeds(doubted, most_doubts):
+    if at_risk >= least_risk:
         if side == 0 and item < batch_a:
             sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, k_major_a)
             repack_operand(x_a, out_a, unscale_a, risk_a, sizes, config)

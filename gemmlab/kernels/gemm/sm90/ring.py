@@ -9,9 +9,10 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import cpasync
 
-from gemmlab.kernels.gemm.sm90.config import LINE, WARPGROUP
+from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.gemm.sm90.epilogue import Output, exponents_at
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage, tile_coordinates
+from gemmlab.kernels.gemm.sm90.sizes import WARPGROUP
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, TmaOperand, fetch, fetch_line
 
 WARPS = WARPGROUP // 32
@@ -33,6 +34,7 @@ class Work(NamedTuple):
 
     m: Int32
     n: Int32
+    batch: Int32
     k_tiles: Int32  # tiles of A and of B that a tile of C takes
     whole: Int32  # … that have more than one chain; at least 1
     tiles: Int32  # a cluster's blocks compute one each

@@ -3,7 +3,7 @@
 import cutlass
 from cutlass import Int32, cute
 
-from gemmlab.kernels.gemm.sm90.config import WARPGROUP
+from gemmlab.kernels.gemm.sm90.sizes import WARPGROUP
 
 
 @cute.jit

@@ -15,8 +15,8 @@ from cutlass.cute.nvgpu import warpgroup
 
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import WARPGROUP
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK
+from gemmlab.kernels.gemm.sm90.sizes import WARPGROUP
 from gemmlab.kernels.gemm.sm90.tiles import swizzled
 
 PARTS = 2

@@ -18,6 +18,7 @@ added to the sums, by a multiply-add instead of an addition.
 | 1 in the third one        | TMA of both operands                       | empty   | full      |
 | 3 others in the third one | none, if TMA can copy the streamed operand | empty   | full      |
 |                           | else all four copy its elements            |         |           |
+| the last one              | also `reporting`                           | named 4 |           |
 
 For each chain c, a warpgroup takes these steps:
 
@@ -30,21 +31,44 @@ For each chain c, a warpgroup takes these steps:
 The loads come a chain early: wgmma and the copies take most of the bandwidth of shared memory, so a
 load whose elements are needed at once delays the split.
 
-k may be divided into slices, which `add_slices` adds up. Limiter: memory if the packed operand has
-up to about 100 vectors, else the tensor cores and, through the clock, power.
+If many vectors of the packed operand are wide, the product is computed from the float32 operands,
+as `direct` does. k may be divided into slices, which `add_slices` adds up.
+
+Limiter: memory if the packed operand has up to about 100 vectors, else the tensor cores and,
+through the clock, power.
 """
 
 from typing import NamedTuple
 
 import cutlass
-from cutlass import Boolean, Float16, Float32, Int32, Int64, cute
+from cutlass import Boolean, Float16, Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
-from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
+from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.kernels.gemm.sm90.direct import multiply_instead
+from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
+from gemmlab.kernels.gemm.sm90.recompute import (
+    Factor,
+    Notes,
+    add_pending,
+    next_pending,
+    nothing_pending,
+)
+from gemmlab.kernels.gemm.sm90.reporting import BARRIER, FIRST, LAST, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
+from gemmlab.kernels.gemm.sm90.splitting import kept
 from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS, GROUPS, REGISTERS
-from gemmlab.kernels.gemm.sm90.streamed_output import Losses, Output, Place, extremes, finish_tile
+from gemmlab.kernels.gemm.sm90.streamed_output import (
+    Losses,
+    Output,
+    Place,
+    extremes,
+    finish_doubtful,
+    finish_tile,
+)
 from gemmlab.kernels.gemm.sm90.streaming import (
     STEPS,
     Splits,
@@ -61,17 +85,19 @@ from gemmlab.kernels.signature import signatures
 
 POINTERS = {
     "x": ("float32", "input"),
+    "y": ("float32", "input"),
     "c": ("float32", "output"),
     "d": ("float32", "input"),
     "unscale": ("int32", "input"),
     "risk": ("int32", "input"),
-    "status": ("uint64", "input"),
-    "doubts": ("uint32", "output"),
-    "doubted": ("uint64", "accumulator"),
+    "status": ("uint64", "accumulator"),
+    "report": ("uint64", "accumulator"),
+    "notes": ("uint32", "output"),
 }
 
 CHAINS = LINE // CHAIN  # of a stage
 WARPS = WARPGROUP // 32
+READERS = (GROUPS * WARPS + 1) * 32  # threads at the barrier before the report
 assert CHAINS == 2  # `consume` splits one while the other one is multiplied
 
 
@@ -92,6 +118,7 @@ class Work(NamedTuple):
     """
 
     shape: tuple  # rows: vectors of the streamed operand; columns: of the packed one
+    k: Int32
     tiles: tuple  # rows and columns of them
     count: Int32  # tiles of all slices and items
     slices: Int32
@@ -173,7 +200,8 @@ def produce(
     one may be read before the previous kernel has finished.
     """
     streamed, by_tma, packed = operands
-    PARTS, thread = config.scheme.parts, cute.arch.thread_idx()[0] % COPIERS
+    # Else the compiler reads the thread's index again for each element.
+    PARTS, thread = config.scheme.parts, kept(cute.arch.thread_idx()[0] % COPIERS)
     leads, aligned = warp == config.consumers, is_aligned(streamed)
     stage, phase, waits = Int32(0), Int32(0), early
     if not early:
@@ -236,8 +264,26 @@ def registers_of_splits(parts: int) -> Splits:
 
 
 @cute.jit
-def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass.Constexpr) -> None:
-    """Split, multiply, add up and store the block's tiles, `MMA_M` rows per warpgroup."""
+def discard(ring: Ring, work: Work, config: cutlass.Constexpr) -> None:
+    """Release all stages unread: the producer does not wait to know whether they are needed."""
+    stage, phase = Int32(0), Int32(0)
+    for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
+        begin, end = ends_of(place_of(tile, work).piece, work)
+        for _ in cutlass.range(begin, end, unroll=1):
+            cute.arch.mbarrier_wait(ring.full + stage, phase)
+            if cute.arch.lane_idx() == 0:
+                cute.arch.mbarrier_arrive(ring.empty + stage)
+            stage, phase = next_stage(stage, phase, config.stages)
+
+
+@cute.jit
+def consume(
+    ring: Ring, work: Work, output: Output, known: tuple, warp: Int32, config: cutlass.Constexpr
+) -> None:
+    """Split, multiply, add up and store the block's tiles, `MMA_M` rows per warpgroup.
+
+    known: `extremes`.
+    """
     lane, group, PARTS = cute.arch.lane_idx(), warp // WARPS, config.scheme.parts
     mma = tiled_mma(config)
     own = mma.get_slice(group * WARPGROUP)
@@ -252,12 +298,12 @@ def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass
     splits = [registers_of_splits(PARTS) for _ in range(CHAINS)]
     losses = Losses(*[cute.make_rmem_tensor(2, Float32) for _ in range(2)])
     spots, size = spots_of(warp, lane, config), config.streamed_bytes // 4
-    known = extremes(output)
     left = Int32(0)  # k-tiles of all the block's tiles
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         begin, end = ends_of(place_of(tile, work).piece, work)
         left += end - begin
     stage, phase = Int32(0), Int32(0)
+    pending = nothing_pending(config.consumers, work.first, work.count, work.step)
     if left > 0:
         cute.arch.mbarrier_wait(ring.full + stage, phase)
         keep(held, load(ring.streamed, 0, spots, config))
@@ -289,7 +335,21 @@ def consume(ring: Ring, work: Work, output: Output, warp: Int32, config: cutlass
                     if lane == 0:
                         cute.arch.mbarrier_arrive(ring.empty + now)
                 add_chain(sums, chain_sums, losses, splits[chain])
-        finish_tile(sums, losses, output, ring.staged, known, place, work.shape, warp, config)
+        rest = known, place, tile * config.consumers + warp, work.shape, warp, config
+        if finish_tile(sums, losses, output, ring.staged, *rest) != 0:
+            add_pending(pending, tile)
+    cute.arch.sync_warp()  # all lanes have stored C and their notes
+    remaining = simt.element(pending.bits, 0)[0]
+    while remaining != 0:
+        group, remaining = next_pending(remaining)
+        for i in cutlass.range(group * pending.group, (group + 1) * pending.group, unroll=1):
+            tile = work.first + i * work.step
+            if tile < work.count:
+                place = place_of(tile, work)
+                begin, end = ends_of(place.piece, work)
+                ends = begin * LINE, cutlass.min(end * LINE, work.k)
+                rest = tile * config.consumers + warp, work.shape, warp, config
+                finish_doubtful(output, place, ends, *rest)
 
 
 @cute.jit
@@ -302,24 +362,47 @@ def add_chain(sums: cute.Tensor, chain_sums: cute.Tensor, losses: Losses, splits
         losses.most[h] = cute.arch.fmax(losses.most[h], splits.undo[h])
 
 
+@cute.jit
+def compute_again(output: Output, work: Work, batch: Int32, config: cutlass.Constexpr) -> None:
+    """Compute the product from its float32 operands, in the first slice; all others become 0."""
+    own, (a, b), (m, n) = config.again, output.operands, work.shape
+    operands = (
+        Operand(a.start, a.ld, a.step, m, a.major, own.block_m),
+        Operand(b.start, b.ld, b.step, n, b.major, own.block_n),
+    )
+    rest = output.strides, output.steps, Int64(0), output.factors
+    result = Result(output.starts, work.shape, *rest)
+    multiply_instead(operands, result, work.k, batch, own)
+    thread, _, _ = cute.arch.thread_idx()
+    size = Int32((work.slices - 1) * output.slice_step)  # at most a tile per multiprocessor
+    first, step = work.first * config.threads + thread, work.step * config.threads
+    start, item_step = output.starts[0] + output.slice_step, output.steps[0]
+    for item in cutlass.range(batch, unroll=1):
+        for i in cutlass.range(first, size, step, unroll=1):
+            simt.element(start, item * item_step + i)[0] = Float32(0)
+
+
 @cute.kernel
 def kernel(
     map_x: cute.CopyAtom,
     map_packed: cute.CopyAtom,
     x: cute.Pointer,
+    y: cute.Pointer,
     c: cute.Pointer,
     d: cute.Pointer,
     unscale: cute.Pointer,
     risk: cute.Pointer,
     status: cute.Pointer,
-    doubts: cute.Pointer,
-    doubted: cute.Pointer,
+    report: cute.Pointer,
+    notes: cute.Pointer,
     m: Int32,
     n: Int32,
     k: Int32,
     batch: Int32,
     ldx: Int64,
+    ldy: Int64,
     batch_x: Int64,
+    batch_y: Int64,
     row_c: Int64,
     column_c: Int64,
     batch_c: Int64,
@@ -331,6 +414,7 @@ def kernel(
     item_stride: Int32,
     alpha: Float32,
     beta: Float32,
+    most_risk: Uint64,
     doubt: Float32,
     slices: Int32,
     early: Int32,
@@ -343,7 +427,14 @@ def kernel(
     ring = set_up_ring((map_x, map_packed), warp, is_aligned(streamed), config)
     tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
     count = tiles[0] * tiles[1] * slices * batch
-    work = Work((m, n), tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
+    work = Work((m, n), k, tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
+    flag = cute.arch.alloc_smem(Int32, 1)  # whether the packed operand is too wide
+    strides = (row_c, column_c), (row_d, column_d)
+    rows = Factor(x, ldx, batch_x, config.streamed_major)
+    columns = Factor(y, ldy, batch_y, config.packed_major)
+    own_notes = Notes(notes, count * config.consumers, report + 3)
+    given = (unscale, risk, status), item_stride, own_notes, doubt, (rows, columns)
+    output = Output((c, d), strides, (batch_c, batch_d), slice_c, (alpha, beta), *given)
     if warp >= config.consumers:
         cute.arch.setmaxregister_decrease(REGISTERS[0])
         parts, stages = config.scheme.parts, config.stages
@@ -355,13 +446,25 @@ def kernel(
         produce((streamed, by_tma, packed), ring, work, warp, early != 0, config)
         if warp == config.consumers:
             let_next_start()  # not earlier: its instructions would displace those of this kernel
+        elif warp == config.consumers + WARPS - 1:
+            wait_for_previous()
+            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=READERS)
+            with cute.arch.elect_one():
+                begin_block(Reporting(report, (status,), Int32(1), Int32(FIRST | LAST)))
     else:
         cute.arch.setmaxregister_increase(REGISTERS[1])
         wait_for_previous()
-        strides = (row_c, column_c), (row_d, column_d)
-        given = (unscale, risk, status), item_stride, (doubts, doubted, doubt), batch
-        output = Output((c, d), strides, (batch_c, batch_d), slice_c, (alpha, beta), *given)
-        consume(ring, work, output, warp, config)
+        known, is_wide = extremes(output), simt.element(status, 0)[0] > most_risk
+        if warp == 0:
+            simt.element(flag, 0)[0] = Int32(is_wide)
+        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=READERS)
+        if is_wide:
+            discard(ring, work, config)
+        else:
+            consume(ring, work, output, known, warp, config)
+    cute.arch.sync_threads()
+    if simt.element(flag, 0)[0] != 0:
+        compute_again(output, work, batch, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

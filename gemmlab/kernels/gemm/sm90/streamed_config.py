@@ -10,16 +10,18 @@ from gemmlab.kernels.gemm.sm90.config import (
     FP16X3,
     LINE,
     MARGIN,
-    MMA_M,
     PIECE,
-    WARPGROUP,
     CopyBox,
     Scheme,
+    note_bytes,
 )
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
+from gemmlab.kernels.gemm.sm90.sizes import MMA_M, WARPGROUP
 
 GROUPS = 2  # warpgroups that multiply, 64 vectors of the streamed operand each
 CHAIN = 32  # of k, which tensor cores add up
 COPIERS = WARPGROUP  # threads that copy, if the streamed operand is not aligned
+AGAIN = DirectConfig(block_m=128, block_n=128, stages=2)
 REGISTERS = (40, 232)  # per thread that copies, and that multiplies: setmaxnreg moves them
 
 
@@ -31,10 +33,13 @@ class StreamedConfig:
     packed_major: str = "k"
     block_n: int = 128  # vectors of the packed operand
     stages: int = 3
+    again: DirectConfig = AGAIN  # computes C if vectors of the packed operand are too wide
 
     def __post_init__(self) -> None:
         for name in ("streamed_major", "packed_major"):
             require(getattr(self, name) in ("k", "mn"), f"{name} = {getattr(self, name)!r}")
+        rule = f"{self.again.threads} threads to compute C again, {self.threads} otherwise"
+        require(self.again.threads == self.threads, rule)
         require(self.block_n in (64, 128), f"block_n = {self.block_n}, must be 64 or 128")
         require(self.stages > 1, f"stages = {self.stages}, must be at least 2")
         rule = f"{self.stages} stages take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
@@ -75,7 +80,13 @@ class StreamedConfig:
 
     @property
     def smem_bytes(self) -> int:
-        return self.stages * (self.streamed_bytes + self.packed_bytes) + self.staged_bytes
+        own = self.stages * (self.streamed_bytes + self.packed_bytes) + self.staged_bytes
+        return max(own, self.again.smem_bytes)
+
+    @property
+    def notes_bytes(self) -> int:
+        """Of device memory per tile, for notes of doubtful sums."""
+        return self.consumers * note_bytes(self.block_n)
 
     @property
     def streamed_copy(self) -> CopyBox:

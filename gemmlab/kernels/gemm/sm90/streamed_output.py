@@ -1,21 +1,30 @@
-"""The end of a tile of `streamed`: undo the packed operand's scales, mark doubtful sums, store."""
+"""The end of a tile of `streamed`: undo the packed operand's scales, store, check sums."""
 
 from typing import NamedTuple
 
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
-from gemmlab.kernels import atomics, vectors
+from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, STAGED_ROWS
-from gemmlab.kernels.gemm.sm90.epilogue import exponents_of, power
+from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS
+from gemmlab.kernels.gemm.sm90.epilogue import counts_of, exponents_of, power
+from gemmlab.kernels.gemm.sm90.recompute import (
+    Doubts,
+    Factors,
+    Notes,
+    add_doubtful,
+    bits_of,
+    note,
+    note_bits,
+    words_of,
+)
 from gemmlab.kernels.gemm.sm90.shares import matrices
 from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 from gemmlab.kernels.gemm.sm90.streaming import rows_of
 
 INFINITY = float("inf")
 LARGE = 2.0**60  # sums of rows with larger factors may be infinite or NaN
-COLUMNS = 16  # pairs of columns whose bits fit in a word
 ROWS = 16  # of a warp
 
 
@@ -45,16 +54,20 @@ class Output(NamedTuple):
     factors: tuple
     packed: tuple  # of the packed operand: exponents, risk, status; see `pack`
     item_stride: Int32  # 1; 0 if all items of the batch share the packed operand
-    doubts: tuple  # bits of doubtful elements, their number, and see `Scheme.doubt`
-    batch: Int32
+    notes: Notes  # of doubtful sums
+    doubt: Float32  # see `Scheme`
+    operands: tuple  # the float32 ones: streamed and packed
 
 
 @cute.jit
 def extremes(output: Output) -> tuple:
     """The most elements at risk in a column of the packed operand, or more; whether all its scales
     are near 1 (see `config`)."""
-    most = cute.make_tensor(output.packed[2], cute.make_layout(3))[2]
-    return Float32(Int32(most)), most < Uint64(FAR)
+    _, bad, most = counts_of(output.packed[2])
+    risk = Float32(Int32(most))
+    if bad > 0:
+        risk = Float32(INFINITY)
+    return risk, most < Uint64(FAR)
 
 
 @cute.jit
@@ -65,20 +78,21 @@ def finish_tile(
     staged: cute.Pointer,
     known: tuple,
     place: Place,
+    which: Int32,
     shape: tuple,
     warp: Int32,
     config: cutlass.Constexpr,
-) -> None:
-    """Write the thread's elements of one tile of C. staged: `staged_bytes` of shared memory.
+) -> Int32:
+    """Write the thread's elements of one tile of C. Returns whether some are doubtful.
 
-    known: `extremes`.
+    staged: `staged_bytes` of shared memory. known: `extremes`. which: see `Notes`.
     """
-    lane, own_rows = cute.arch.lane_idx(), rows_of(cute.arch.lane_idx(), config)
-    first_row, apart = own_rows
-    corner = place.row * config.block_m + warp * ROWS, place.column * config.block_n
-    at = [corner[0] + first_row + apart * h for h in range(2)], corner[1] + lane % 4 * 2
+    own_rows = rows_of(cute.arch.lane_idx(), config)
+    corner, at = places_of(place, warp, config)
     inside = corner[0] + ROWS <= shape[0] and corner[1] + config.block_n <= shape[1]
-    leave_doubtful(sums, losses, output, known[0], place, corner, at, shape, inside, config)
+    found = leave_doubtful(
+        sums, losses, output, known[0], place.item, at, which, shape, inside, config
+    )
     item = place.item * output.item_stride
     first = exponents_of(output.packed[0], item, shape[1]).iterator + at[1]
     pairs = [vectors.read(first + 8 * j, 2) for j in range(config.block_n // 8)]
@@ -95,12 +109,7 @@ def finish_tile(
     alpha, beta = output.factors
     if alpha != 1:
         sums.store(sums.load() * alpha)
-    steps = output.steps
-    starts = (
-        output.starts[0] + (place.item * steps[0] + place.piece * output.slice_step),
-        output.starts[1] + place.item * steps[1],
-    )
-    mC, mD = matrices(starts, shape, output.strides)
+    mC, mD = targets_of(output, place, shape)
     if beta != 0:
         add_scaled(sums, mD, at, beta)
     if mC.stride[1] != 1:
@@ -113,6 +122,50 @@ def finish_tile(
     else:
         own = staged + warp * (STAGED_ROWS * PITCH)
         store_staged(sums, own, corner, mC, own_rows)
+    return found
+
+
+@cute.jit
+def places_of(place: Place, warp: Int32, config: cutlass.Constexpr) -> tuple:
+    """The first row and column of a warp's sums; the thread's two rows, and its first column."""
+    lane = cute.arch.lane_idx()
+    first_row, apart = rows_of(lane, config)
+    corner = place.row * config.block_m + warp * ROWS, place.column * config.block_n
+    rows = [corner[0] + first_row + apart * h for h in range(2)]
+    return corner, (rows, corner[1] + lane % 4 * 2)
+
+
+@cute.jit
+def targets_of(output: Output, place: Place, shape: tuple) -> tuple:
+    """The matrix C, or a slice of it, and the matrix D of a tile."""
+    steps = output.steps
+    starts = (
+        output.starts[0] + (place.item * steps[0] + place.piece * output.slice_step),
+        output.starts[1] + place.item * steps[1],
+    )
+    return matrices(starts, shape, output.strides)
+
+
+@cute.jit
+def finish_doubtful(
+    output: Output,
+    place: Place,
+    ends: tuple,
+    which: Int32,
+    shape: tuple,
+    warp: Int32,
+    config: cutlass.Constexpr,
+) -> None:
+    """Add the doubtful sums of a tile to C, which the warp has stored.
+
+    ends: the first k of the sums and the one after the last.
+    """
+    _, (rows, column) = places_of(place, warp, config)
+    mC, _ = targets_of(output, place, shape)
+    pairs = config.block_n // 8
+    doubts = Doubts(bits_of(output.notes, which, pairs), rows, column)
+    rest = place.item, mC, output.factors[0], output.notes.number
+    add_doubtful(doubts, pairs, Factors(*output.operands, ends), *rest)
 
 
 def scale_columns(sums: cute.Tensor, factors: list) -> None:
@@ -129,24 +182,22 @@ def leave_doubtful(
     losses: Losses,
     output: Output,
     risk: Float32,
-    place: Place,
-    corner: tuple,
+    item: Int32,
     at: tuple,
+    which: Int32,
     shape: tuple,
     inside: Boolean,
     config: cutlass.Constexpr,
-) -> None:
-    """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`.
+) -> Int32:
+    """Replace doubtful sums by 0 and note them; see `Scheme`. Returns whether there are any.
 
     Sums are those of float32 elements times scaled ones. An element at risk of the streamed operand
     loses up to 2^-25 of what undoes its scale; one of the packed operand, up to 2^-25, and its
     factor is below 2^15 times the largest of a row's `undo`. So a sum is certain if it is at least
     `doubt` times its row's `loss` plus `most` times its column's number of elements at risk.
-    Infinite sums and NaNs are doubtful, too. corner: of the warp's sums. at: the thread's rows, and
-    its first column.
+    Infinite sums and NaNs are doubtful, too. at: the thread's rows, and its first column. which:
+    see `Notes`.
     """
-    clear_doubts(output, place, corner, shape, config)
-    _, _, doubt = output.doubts
     pairs = config.block_n // 8
     if not inside:  # sums outside C are 0; they must not look small
         for j in cutlass.range_constexpr(pairs):
@@ -154,73 +205,63 @@ def leave_doubtful(
                 for h in cutlass.range_constexpr(2):
                     if at[1] + 8 * j + e >= shape[1]:
                         sums[(e, h, j), 0, 0] = Float32(INFINITY)
+    small = Boolean(False)
+    lost = cute.make_rmem_tensor(2, Float32)
     for h in cutlass.range_constexpr(2):
         loss, most = losses.loss[h], losses.most[h]
         for distance in (1, 2):  # four lanes share a row
             loss += cute.arch.shuffle_sync_bfly(loss, distance)
-        certain = doubt * (loss + risk * most)
+        lost[h] = loss
+        certain = output.doubt * (loss + risk * most)
         sizes = [cute.math.absf(sums[(e, h, j), 0, 0]) for j in range(pairs) for e in range(2)]
-        small = simt.pairwise(sizes, cute.arch.fmin) < certain
-        if at[0][h] < shape[0] and (small or most >= LARGE):
-            for start in cutlass.range_constexpr(0, pairs, COLUMNS):
-                own = sums[(None, h, None), 0, 0]
-                first = at[0][h], at[1] + 8 * start
-                mark_doubtful(own, start, first, (loss, most), output, place, shape)
+        suspect = simt.pairwise(sizes, cute.arch.fmin) < certain or most >= LARGE
+        small = small or (at[0][h] < shape[0] and suspect)
+    found = Int32(cute.arch.vote_ballot_sync(small) != 0)
+    if found != 0:
+        bits = cute.make_rmem_tensor((2, words_of(pairs)), Uint32)
+        bits.fill(0)
+        for h in cutlass.range_constexpr(2):
+            if at[0][h] < shape[0]:
+                for start in cutlass.range_constexpr(0, pairs, PAIRS):
+                    bits[h, start // PAIRS] = doubtful_of(
+                        sums[(None, h, None), 0, 0],
+                        start,
+                        at[1] + 8 * start,
+                        (lost[h], losses.most[h]),
+                        output,
+                        item,
+                        shape[1],
+                    )
+        found = note_bits(output.notes, which, bits)
+    note(output.notes, which, found)
+    return found
 
 
 @cute.jit
-def mark_doubtful(
+def doubtful_of(
     sums: cute.Tensor,
     start: cutlass.Constexpr,
-    first: tuple,
+    first: Int32,
     row: tuple,
     output: Output,
-    place: Place,
-    shape: tuple,
-) -> None:
-    """Mark the doubtful sums of COLUMNS pairs of a row (2, pairs), from pair `start` on.
+    item: Int32,
+    n: Int32,
+) -> Uint32:
+    """Replace the doubtful sums of PAIRS pairs of a row (2, pairs) by 0, from pair `start` on.
 
-    first: row and column of the first one. row: its `loss` and `most`. Sums in columns that are not
-    finite, whose parts are 0, become 0; `repair` adds what is missing there.
+    Returns their bits. first: column of the first one. row: its `loss` and `most`.
     """
-    (_, risk, _), (doubts, doubted, doubt) = output.packed, output.doubts
-    m, n = shape
-    numbers = exponents_of(risk, place.item * output.item_stride, n)
+    numbers = exponents_of(output.packed[1], item * output.item_stride, n)
     doubtful = Uint32(0)
-    for i in cutlass.range_constexpr(2 * min(COLUMNS, sums.shape[1] - start)):
-        at, col = (i % 2, start + i // 2), first[1] + i // 2 * 8 + i % 2
+    for i in cutlass.range_constexpr(2 * min(PAIRS, sums.shape[1] - start)):
+        at, col = (i % 2, start + i // 2), first + i // 2 * 8 + i % 2
         size, number = cute.math.absf(sums[at]), numbers[col]
-        lost = doubt * (row[0] + Float32(cutlass.max(number, Int32(0))) * row[1])
-        sound = size >= lost and size < INFINITY
-        if number == NOT_FINITE_RISK:
-            sums[at] = Float32(0)
-        elif col < n and not sound:
+        lost = output.doubt * (row[0] + Float32(cutlass.max(number, Int32(0))) * row[1])
+        sound = size >= lost and size < INFINITY and number != NOT_FINITE_RISK
+        if col < n and not sound:
             sums[at] = Float32(0)
             doubtful |= Uint32(1 << i)
-    line = (Int64(place.piece) * output.batch + place.item) * m + first[0]
-    for _ in cutlass.range(cute.arch.popc(doubtful), unroll=1):
-        lowest = doubtful & (~doubtful + 1)
-        index = cute.arch.popc(lowest - 1)
-        doubtful &= ~lowest
-        column = first[1] + index // 2 * 8 + index % 2
-        word = doubts + (line * cute.ceil_div(n, 32) + column // 32)
-        atomics.add(word, Uint32(1) << (column % 32))
-        atomics.add(doubted, Uint64(1))
-
-
-@cute.jit
-def clear_doubts(
-    output: Output, place: Place, corner: tuple, shape: tuple, config: cutlass.Constexpr
-) -> None:
-    """Clear the bits of the warp's elements of a tile, so that no other launch has to."""
-    (m, n), words, lane = shape, config.block_n // 32, cute.arch.lane_idx()
-    pitch = cute.ceil_div(n, 32)
-    for i in cutlass.range_constexpr(ROWS * words // 32):
-        row, word = corner[0] + (lane + 32 * i) // words, corner[1] // 32 + lane % words
-        if row < m and word < pitch:
-            line = (Int64(place.piece) * output.batch + place.item) * m + row
-            simt.element(output.doubts[0], line * pitch + word)[0] = Uint32(0)
-    cute.arch.sync_warp()  # another lane may set a bit
+    return doubtful
 
 
 @cute.jit

@@ -16,7 +16,8 @@ from cutlass import Boolean, Float16, Float32, Int32, Int64, cute
 
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE, MMA_K
+from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE
+from gemmlab.kernels.gemm.sm90.sizes import MMA_K
 from gemmlab.kernels.gemm.sm90.splitting import kept
 from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS
 
@@ -172,18 +173,43 @@ def copy_tile(
     element, first = thread % length, thread // length
     source, target = base + (first * streamed.ld + element), staged + first * LENGTH + element % 4
     target += element // LENGTH * lines * LENGTH
-    piece = element % LENGTH // 4 ^ first
-    whole = left[0] >= length and left[1] >= lines
-    for eight in cutlass.range(lines // (8 * step), unroll=1):
+    spot = target, element % LENGTH // 4 ^ first
+    rounds, jump = lines // (8 * step), step * streamed.ld
+    edge = base, element < left[0], left[1] - first
+    if cutlass.const_expr(config.streamed_major == "mn"):
+        copy_lines(source, spot, rounds, step, jump, edge)  # without these tests, it is slower
+    elif left[0] >= length and left[1] >= lines:
+        copy_lines(source, spot, rounds, step, jump, None)
+    else:
+        copy_lines(source, spot, rounds, step, jump, edge)
+
+
+@cute.jit
+def copy_lines(
+    source: cute.Pointer,
+    spot: tuple,
+    rounds: cutlass.Constexpr,
+    step: cutlass.Constexpr,
+    jump: Int64,
+    edge: tuple | None,
+) -> None:
+    """Start the copies of an element of every `step`-th line, eight per round.
+
+    spot: where the first one goes: in a piece of 16 bytes, whose number follows. jump: from one
+    element to the next. edge: an address that can be read, whether the column is inside the matrix,
+    and how many lines are; None: all are inside.
+    """
+    target, piece = spot
+    for eight in cutlass.range(rounds, unroll=1):
         for j in cutlass.range_constexpr(8):
             # first + step·j: both have bits of their own
             at = target + (j * step * LENGTH + (piece ^ j * step % 8) * 4)
-            if whole:
+            if cutlass.const_expr(edge is None):
                 vectors.copy_bytes(source.toint(), at, 4)
             else:
-                line = first + (8 * eight + j) * step
-                inside = element < left[0] and line < left[1]
-                address = cutlass.select_(inside, source.toint(), base.toint())
+                elsewhere, column, count = edge
+                inside = column and (8 * eight + j) * step < count
+                address = cutlass.select_(inside, source.toint(), elsewhere.toint())
                 vectors.copy_bytes(address, at, 4, inside)
-            source += step * streamed.ld
+            source += jump
         target += 8 * step * LENGTH

@@ -7,8 +7,8 @@ from cutlass import Boolean, Float32, TFloat32
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from cutlass.cute.nvgpu.warpgroup import mma as dsl
 
-from gemmlab.kernels.gemm.sm90.config import MMA_M
 from gemmlab.kernels.gemm.sm90.direct_config import STEP
+from gemmlab.kernels.gemm.sm90.sizes import MMA_M
 
 
 @dataclass(frozen=True)

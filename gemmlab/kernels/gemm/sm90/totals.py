@@ -9,7 +9,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import vectors
-from gemmlab.kernels.gemm.sm90.config import WARPGROUP
+from gemmlab.kernels.gemm.sm90.sizes import WARPGROUP
 
 
 @cute.jit
