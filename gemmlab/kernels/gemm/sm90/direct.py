@@ -1,6 +1,6 @@
 """Multiply float32 matrices on tensor cores in one launch: operands are split on the fly.
 
-`pack` and `mainloop` move both matrices through memory a second time, in four launches. That pays
+`pack` and `mainloop` move both matrices through memory a second time, in three launches. That pays
 off where each element is used hundreds of times. Here a block copies float32 tiles to shared memory
 and splits each element into two TF32 parts, high + low, to within its last two bits. TF32 has the
 range of float32, so no scales are needed, and no pass over whole rows to find them. Three products
