@@ -117,7 +117,7 @@ def plan(
         >>> import gemmlab.distributed as gd
         >>> found = gd.plan((4096, 4096), (4096, 4096), mesh=(4,))
         >>> found.ways, found.moved
-        (('rows',), 50331648)
+        (('rows',), 62914560)
     """
     if hasattr(a, "device_mesh"):
         if mesh is not None or machine is not None:
