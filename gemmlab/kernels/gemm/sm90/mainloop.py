@@ -236,7 +236,7 @@ def consume(
     given = (rA, rB), ring, consumer
     stage, phase, buffer = Int32(0), Int32(0), Int32(0)
     first, step = work.block // CLUSTER, work.blocks // CLUSTER
-    pending = nothing_pending(WARPS * CONSUMERS, first, work.tiles, step)
+    pending = nothing_pending(first, work.tiles, step)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
     for tile in cutlass.range(first, work.tiles, step):
@@ -261,7 +261,7 @@ def consume(
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
     cute.arch.sync_warp()  # all lanes have stored C and their notes
-    left = simt.element(pending.bits, 0)[0]
+    left = pending.bits[0]
     while left != 0:
         group, left = next_pending(left)
         for i in cutlass.range(group * pending.group, (group + 1) * pending.group, unroll=1):
@@ -298,8 +298,10 @@ def play_role(
     """
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     maps, (depth, matrices), strides = sources
-    group, readers = warp // WARPS, WARPGROUP * CONSUMERS + 32
-    flag = cute.arch.alloc_smem(Int32, 1)  # whether the kernel computes
+    group, threads = warp // WARPS, WARPGROUP * (CONSUMERS + 1)
+    # Read before the report, which clears the counts, by each warp: branches that depend on shared
+    # memory would keep the emulator from counting instructions without copies.
+    computing = computes(output.statuses, limits)
     if group == CONSUMERS:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
@@ -310,17 +312,17 @@ def play_role(
             b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config.stages)
             produce(a, b, ring, work, output, config)
             let_next_start()  # not earlier: its instructions would displace those of this kernel
-        elif warp == WARPS * CONSUMERS + 1:
-            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=readers)
+        if warp == WARPS * CONSUMERS + 1:
+            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=threads)
             with cute.arch.elect_one():
                 begin_block(reporting)
+        else:
+            cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=threads)
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
-        known, computing = extremes(output), computes(output.statuses, limits)
-        if warp == 0:
-            simt.element(flag, 0)[0] = Int32(computing)
-        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=readers)
+        known = extremes(output)
+        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=threads)
         if computing:
             consume(ring, work, output, totals_c, known, group, config)
         else:
@@ -329,9 +331,9 @@ def play_role(
     # arrive at its barriers.
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    if cutlass.const_expr(config.again is not None):
-        cute.arch.sync_threads()
-        if simt.element(flag, 0)[0] == 0 and reporting.launch & INSTEAD != 0:
+    if cutlass.const_expr(config.again is not None):  # noqa: SIM102 (decided at compile time)
+        if not computing and reporting.launch & INSTEAD != 0:
+            cute.arch.sync_threads()
             compute_again(output, work, config)
 
 

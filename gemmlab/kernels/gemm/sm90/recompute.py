@@ -85,33 +85,27 @@ def note(notes: Notes, which: Int32, doubtful: Int32) -> None:
 class Pending(NamedTuple):
     """Which of its tiles a warp has to look at again: a bit for each `group` of them in order.
 
-    The bits are in shared memory, of which each warp has a word. first, step: the numbers of the
-    warp's tiles.
+    first, step: the numbers of the warp's tiles.
     """
 
-    bits: cute.Pointer  # Uint64
+    bits: cute.Tensor  # (1): Uint64
     first: Int32
     step: Int32
     group: Int32
 
 
-@cute.jit
-def nothing_pending(warps: cutlass.Constexpr, first: Int32, count: Int32, step: Int32) -> Pending:
+def nothing_pending(first: Int32, count: Int32, step: Int32) -> Pending:
     """The state of a warp before its first tile. count: of the tiles of all blocks."""
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    bits = cute.arch.alloc_smem(Uint64, warps, 8) + warp
-    if cute.arch.lane_idx() == 0:
-        simt.element(bits, 0)[0] = Uint64(0)
+    bits = cute.make_rmem_tensor(1, Uint64)
+    bits.fill(0)
     return Pending(bits, first, step, cute.ceil_div(cute.ceil_div(count, step), 64))
 
 
 @cute.jit
 def add_pending(pending: Pending, tile: Int32) -> None:
     """The warp will look at a tile again."""
-    if cute.arch.lane_idx() == 0:
-        group = (tile - pending.first) // pending.step // pending.group
-        bits = simt.element(pending.bits, 0)
-        bits[0] = bits[0] | (Uint64(1) << Uint64(group))
+    group = (tile - pending.first) // pending.step // pending.group
+    pending.bits[0] = pending.bits[0] | (Uint64(1) << Uint64(group))
 
 
 @cute.jit

@@ -97,7 +97,6 @@ POINTERS = {
 
 CHAINS = LINE // CHAIN  # of a stage
 WARPS = WARPGROUP // 32
-READERS = (GROUPS * WARPS + 1) * 32  # threads at the barrier before the report
 assert CHAINS == 2  # `consume` splits one while the other one is multiplied
 
 
@@ -303,7 +302,7 @@ def consume(
         begin, end = ends_of(place_of(tile, work).piece, work)
         left += end - begin
     stage, phase = Int32(0), Int32(0)
-    pending = nothing_pending(config.consumers, work.first, work.count, work.step)
+    pending = nothing_pending(work.first, work.count, work.step)
     if left > 0:
         cute.arch.mbarrier_wait(ring.full + stage, phase)
         keep(held, load(ring.streamed, 0, spots, config))
@@ -339,7 +338,7 @@ def consume(
         if finish_tile(sums, losses, output, ring.staged, *rest) != 0:
             add_pending(pending, tile)
     cute.arch.sync_warp()  # all lanes have stored C and their notes
-    remaining = simt.element(pending.bits, 0)[0]
+    remaining = pending.bits[0]
     while remaining != 0:
         group, remaining = next_pending(remaining)
         for i in cutlass.range(group * pending.group, (group + 1) * pending.group, unroll=1):
@@ -428,7 +427,7 @@ def kernel(
     tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
     count = tiles[0] * tiles[1] * slices * batch
     work = Work((m, n), k, tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
-    flag = cute.arch.alloc_smem(Int32, 1)  # whether the packed operand is too wide
+    is_wide = Boolean(False)  # the packed operand; each warp reads it before the report clears it
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
@@ -446,24 +445,25 @@ def kernel(
         produce((streamed, by_tma, packed), ring, work, warp, early != 0, config)
         if warp == config.consumers:
             let_next_start()  # not earlier: its instructions would displace those of this kernel
-        elif warp == config.consumers + WARPS - 1:
-            wait_for_previous()
-            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=READERS)
+        wait_for_previous()
+        is_wide = simt.element(status, 0)[0] > most_risk
+        if warp == config.consumers + WARPS - 1:
+            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=config.threads)
             with cute.arch.elect_one():
                 begin_block(Reporting(report, (status,), Int32(1), Int32(FIRST | LAST)))
+        else:
+            cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=config.threads)
     else:
         cute.arch.setmaxregister_increase(REGISTERS[1])
         wait_for_previous()
         known, is_wide = extremes(output), simt.element(status, 0)[0] > most_risk
-        if warp == 0:
-            simt.element(flag, 0)[0] = Int32(is_wide)
-        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=READERS)
+        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=config.threads)
         if is_wide:
             discard(ring, work, config)
         else:
             consume(ring, work, output, known, warp, config)
-    cute.arch.sync_threads()
-    if simt.element(flag, 0)[0] != 0:
+    if is_wide:
+        cute.arch.sync_threads()
         compute_again(output, work, batch, config)
 
 
