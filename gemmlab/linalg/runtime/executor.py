@@ -116,14 +116,16 @@ def _tensor_map(wanted: Map) -> TensorMap:
     """Return the tensor map for a planned Map: swizzled boxes, zeros outside the tensor.
 
     If a map that is not required is of a tensor that is not aligned, kernels do without it: one of
-    a single element takes its place.
+    the elements from an aligned address to the tensor's first takes its place. The emulator then
+    places the tensor where it is not aligned, either.
     """
     address, shape, strides = wanted.address, wanted.shape, wanted.strides
     if not wanted.required:
         assert isinstance(address, Span)
         if any(x % CHUNK for x in (address.offset, *strides)):
-            address += -(address.offset % CHUNK)
-            shape, strides = (1, 1, 1), (CHUNK, CHUNK)
+            beyond = address.offset % CHUNK
+            address += -beyond
+            shape, strides = (beyond // FORMATS["float32"] + 1, 1, 1), (CHUNK, CHUNK)
     across, down = strides
     return TensorMap(
         address,
