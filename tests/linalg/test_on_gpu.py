@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 U = 2.0**-24
 PRECISIONS = ("fp16x3", "bf16x6", "tf32x3", "fma", "ieee", None)
-ROUTED = ("tf32x3", "fma", "ieee")
+UNPACKED = ("tf32x3", "fma", "ieee")
 
 
 @pytest.fixture(params=["torch", "cupy"])
@@ -220,14 +220,14 @@ def test_torch_compile_leaves_products_as_they_are(program: str, precision: str 
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     (y, b), *_ = arrays(torch, (257, 130))
-    packed = gemmlab.pack(y, side="right", precision=None if precision in ROUTED else precision)
+    packed = gemmlab.pack(y, side="right", precision=None if precision in UNPACKED else precision)
 
     def run(x: Any, out: Any) -> Any:
         if program == "planned":
             with gemmlab.Matmul(x, y, out=out, precision=precision) as product:
                 product.plan()
                 return product.execute() * 1.0
-        if program == "packed" and precision not in ROUTED:
+        if program == "packed" and precision not in UNPACKED:
             return gemmlab.matmul(x * 1.0, packed, precision=precision) * 1.0
         if program == "out":
             return gemmlab.matmul(x, y, out=out, precision=precision) * 1.0
