@@ -47,7 +47,6 @@ import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
-from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.gemm.sm90.direct import multiply_instead
