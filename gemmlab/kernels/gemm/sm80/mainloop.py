@@ -248,6 +248,7 @@ def kernel(
     config: cutlass.Constexpr,
 ):
     BM, BN, TILES, PARTS = config.block_m, config.block_n, config.tiles, config.scheme.parts
+    WARPS = config.threads // 32
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     thread, _, _ = cute.arch.thread_idx()
@@ -316,13 +317,20 @@ def kernel(
         rest = known, (item, tile_m, tile_n), tile, (m, n), config
         doubtful |= finish(sums, output, staged, *rest)
         cute.arch.sync_threads()
-    if doubtful != 0:
-        cute.arch.sync_warp()  # all lanes have stored C and their notes
-        for tile in cutlass.range(bx, tiles, blocks, unroll=1):
-            at = tile_coordinates(tile, m, n, config)
-            for i in cutlass.range_constexpr(config.warp_m // 16):
-                coords = pieces_of(sums, config)[i][1]
-                finish_doubtful(output, coords, at, note_of(tile, i, config), (m, n), config)
+
+    def add(tile: Int32, note: Int32) -> None:
+        item, tile_m, tile_n = tile_coordinates(tile, m, n, config)
+        holder, piece = note // (config.warp_m // 16), note % (config.warp_m // 16)
+        columns, lane = BN // config.warp_n, cute.arch.lane_idx()
+        row = tile_m * BM + holder // columns * config.warp_m + 16 * piece + lane // 4
+        at = item, row, tile_n * BN + holder % columns * config.warp_n + lane % 4 * 2
+        share = recompute.Share(cute.arch.make_warp_uniform(cute.arch.warp_idx()), WARPS)
+        which = tile * config.notes + note
+        finish_doubtful(output, at, config.warp_n // 8, which, share, (m, n))
+
+    if recompute.somewhere(doubtful, config.threads):
+        own_tiles = recompute.Tiles(bx, blocks, tiles)
+        recompute.add_noted(own_notes, own_tiles, config.notes, add)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -12,6 +12,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Doubts,
     Factors,
     Notes,
+    Share,
     add_doubtful,
     bits_of,
     lowest,
@@ -322,20 +323,18 @@ def finish_tile(
 @cute.jit
 def finish_doubtful(
     output: Output,
-    coords: cute.Tensor,
-    tile: tuple,
+    at: tuple,
+    pairs: cutlass.Constexpr,
     which: Int32,
+    share: Share,
     sizes: tuple,
-    config: cutlass.Constexpr,
 ) -> None:
-    """Add the doubtful sums of a tile to C, which the warp has stored. Arguments as above."""
-    (item, tile_m, tile_n), (m, n) = tile, sizes
-    row, col = coords[(0, 0, 0), 0, 0]
-    row, col = tile_m * config.block_m + row, tile_n * config.block_n + col
+    """Add doubtful sums to C, in the warp's share of a note. at: item, row, and column of the first
+    sum of those that the thread's lane has noted."""
+    (item, row, col), (m, n) = at, sizes
     mC = cute.make_tensor(
         output.c + item * output.batch_c, cute.make_layout((m, n), stride=(output.ldc, 1))
     )
-    pairs = coords.shape[0][2]
     doubts = Doubts(bits_of(output.notes, which, pairs), [row, row + 8], col)
     rest = output.factors, item, mC, output.alpha, output.notes.number
-    add_doubtful(doubts, pairs, *rest)
+    add_doubtful(doubts, share, pairs, *rest)

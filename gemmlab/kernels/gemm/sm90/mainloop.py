@@ -63,9 +63,10 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Factor,
     Factors,
     Notes,
-    add_pending,
-    next_pending,
-    nothing_pending,
+    Share,
+    Tiles,
+    add_noted,
+    somewhere,
 )
 from gemmlab.kernels.gemm.sm90.reporting import BARRIER, INSTEAD, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.ring import (
@@ -235,7 +236,7 @@ def consume(
     given = (rA, rB), ring, consumer
     stage, phase, buffer = Int32(0), Int32(0), Int32(0)
     first, step = work.block // CLUSTER, work.blocks // CLUSTER
-    pending = nothing_pending(first, work.tiles, step)
+    doubtful = Int32(0)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
         pass_turn(consumer, CONSUMERS)
     for tile in cutlass.range(first, work.tiles, step):
@@ -254,20 +255,23 @@ def consume(
             totals.add_totals(sums, own_totals)
         at = ring.exponents + buffer * config.exponents
         rest = known, (at, at + BM), place, note_of(tile, config), (work.m, work.n), config
-        if finish_tile(sums, coords, output, ring.staged, *rest) != 0:
-            add_pending(pending, tile)
+        doubtful |= finish_tile(sums, coords, output, ring.staged, *rest)
         buffer = (buffer + 1) % config.exponent_buffers
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
-    cute.arch.sync_warp()  # all lanes have stored C and their notes
-    left = pending.bits[0]
-    while left != 0:
-        group, left = next_pending(left)
-        for i in cutlass.range(group * pending.group, (group + 1) * pending.group, unroll=1):
-            tile = first + i * step
-            if tile < work.tiles:
-                place, sizes = tile_coordinates(tile, work.m, work.n, config), (work.m, work.n)
-                finish_doubtful(output, coords, place, note_of(tile, config), sizes, config)
+    own_warp = cute.arch.make_warp_uniform(thread // 32)
+
+    def add(number: Int32, holder: Int32) -> None:
+        item, tile_m, tile_n = tile_coordinates(number // CLUSTER, work.m, work.n, config)
+        row, col = coords[(0, 0, 0), 0, 0]
+        at = item, tile_m * BM + row + 16 * (holder - own_warp), tile_n * BN + col
+        which, share = number * config.notes + holder, Share(own_warp, config.notes)
+        finish_doubtful(output, at, BN // 8, which, share, (work.m, work.n))
+
+    if somewhere(doubtful, CONSUMERS * WARPGROUP):
+        one, rank = CLUSTER, work.block % CLUSTER  # tiles of blocks, not of clusters
+        own_tiles = Tiles(first * one + rank, step * one, work.tiles * one)
+        add_noted(output.notes, own_tiles, config.notes, add)
 
 
 @cute.jit

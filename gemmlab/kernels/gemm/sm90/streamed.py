@@ -52,9 +52,10 @@ from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.recompute import (
     Factor,
     Notes,
-    add_pending,
-    next_pending,
-    nothing_pending,
+    Share,
+    Tiles,
+    add_noted,
+    somewhere,
 )
 from gemmlab.kernels.gemm.sm90.reporting import BARRIER, FIRST, LAST, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
@@ -302,7 +303,7 @@ def consume(
         begin, end = ends_of(place_of(tile, work).piece, work)
         left += end - begin
     stage, phase = Int32(0), Int32(0)
-    pending = nothing_pending(work.first, work.count, work.step)
+    doubtful = Int32(0)
     if left > 0:
         cute.arch.mbarrier_wait(ring.full + stage, phase)
         keep(held, load(ring.streamed, 0, spots, config))
@@ -335,20 +336,18 @@ def consume(
                         cute.arch.mbarrier_arrive(ring.empty + now)
                 add_chain(sums, chain_sums, losses, splits[chain])
         rest = known, place, tile * config.consumers + warp, work.shape, warp, config
-        if finish_tile(sums, losses, output, ring.staged, *rest) != 0:
-            add_pending(pending, tile)
-    cute.arch.sync_warp()  # all lanes have stored C and their notes
-    remaining = pending.bits[0]
-    while remaining != 0:
-        group, remaining = next_pending(remaining)
-        for i in cutlass.range(group * pending.group, (group + 1) * pending.group, unroll=1):
-            tile = work.first + i * work.step
-            if tile < work.count:
-                place = place_of(tile, work)
-                begin, end = ends_of(place.piece, work)
-                ends = begin * LINE, cutlass.min(end * LINE, work.k)
-                rest = tile * config.consumers + warp, work.shape, warp, config
-                finish_doubtful(output, place, ends, *rest)
+        doubtful |= finish_tile(sums, losses, output, ring.staged, *rest)
+
+    def add(tile: Int32, holder: Int32) -> None:
+        place, share = place_of(tile, work), Share(warp, config.consumers)
+        begin, end = ends_of(place.piece, work)
+        ends = begin * LINE, cutlass.min(end * LINE, work.k)
+        rest = tile * config.consumers + holder, share, work.shape, holder, config
+        finish_doubtful(output, place, ends, *rest)
+
+    if somewhere(doubtful, GROUPS * WARPGROUP):
+        own_tiles = Tiles(work.first, work.step, work.count)
+        add_noted(output.notes, own_tiles, config.consumers, add)
 
 
 @cute.jit

@@ -13,6 +13,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Doubts,
     Factors,
     Notes,
+    Share,
     add_doubtful,
     bits_of,
     note,
@@ -152,11 +153,12 @@ def finish_doubtful(
     place: Place,
     ends: tuple,
     which: Int32,
+    share: Share,
     shape: tuple,
     warp: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """Add the doubtful sums of a tile to C, which the warp has stored.
+    """Add doubtful sums of a tile to C, in this warp's share of those that `warp` has noted.
 
     ends: the first k of the sums and the one after the last.
     """
@@ -165,7 +167,7 @@ def finish_doubtful(
     pairs = config.block_n // 8
     doubts = Doubts(bits_of(output.notes, which, pairs), rows, column)
     rest = place.item, mC, output.factors[0], output.notes.number
-    add_doubtful(doubts, pairs, Factors(*output.operands, ends), *rest)
+    add_doubtful(doubts, share, pairs, Factors(*output.operands, ends), *rest)
 
 
 def scale_columns(sums: cute.Tensor, factors: list) -> None:
