@@ -1,9 +1,9 @@
-"""Runs blocks for the counts of their basic blocks alone: no warp waits, and loops that only count
-are not run to their end.
+"""Runs blocks for the counts of their basic blocks alone: warps wait only for reductions (bar.red),
+and loops that only count are not run to their end.
 
 How often a warp passes through its loops does not depend on when copies arrive, nor, in most
 kernels, on what they bring. So bulk copies, mbarriers and barriers do nothing here, and every wait
-is over at once. Warps that do the same then move together instead of one after another. If an
+is over at once, except where a barrier reduces predicates: its result depends on all warps. Warps that do the same then move together instead of one after another. If an
 iteration of a counted loop begins with the same values as an earlier one, the loop repeats the
 iterations since then until the counter reaches its bound.
 """
@@ -35,7 +35,7 @@ def follows(program: Program) -> bool:
     """Whether a FlowMachine counts what a program executes: it has bulk copies or clusters, and
     what they bring decides nothing."""
     code = program.function.instructions
-    if program.may_wait or any(block.reduction for block in program.blocks):
+    if program.may_wait:
         return False
     if not any(x.opcode[1:3] == ("async", "bulk") or "cluster" in x.opcode for x in code):
         return False
@@ -178,7 +178,10 @@ class _Joined(ClusterBarrier):
 
 
 class _Open(Barriers):
-    """Barriers of a block at which all its warps have arrived."""
+    """Barriers of a block at which all its warps have arrived, except those that reduce."""
 
     def arrive(self, block: Block, *others: Any) -> None:
-        self.threads.go(block.targets[-1], others[-1])
+        if block.reduction:
+            super().arrive(block, *others)
+        else:
+            self.threads.go(block.targets[-1], others[-1])
