@@ -3,9 +3,10 @@ and loops that only count are not run to their end.
 
 How often a warp passes through its loops does not depend on when copies arrive, nor, in most
 kernels, on what they bring. So bulk copies, mbarriers and barriers do nothing here, and every wait
-is over at once, except where a barrier reduces predicates: its result depends on all warps. Warps that do the same then move together instead of one after another. If an
-iteration of a counted loop begins with the same values as an earlier one, the loop repeats the
-iterations since then until the counter reaches its bound.
+is over at once, except where a barrier reduces predicates: its result depends on all warps. Warps
+that do the same then move together instead of one after another. If an iteration of a counted loop
+begins with the same values as an earlier one, the loop repeats the iterations since then until the
+counter reaches its bound.
 """
 
 from __future__ import annotations
