@@ -74,6 +74,15 @@ def copy_bytes(
     cute.arch.inline_ptx(text, read_only_args=given)
 
 
+def copy_part(source: Int64, target: cute.Pointer, size: Int32) -> None:
+    """One cp.async of up to 16 bytes to shared memory, which zeros complete to 16. It bypasses L1.
+
+    source: a multiple of 16. It is not read if the size is 0.
+    """
+    text = "cp.async.cg.shared.global [{$r0}], [{$r1}], 16, {$r2};"
+    cute.arch.inline_ptx(text, read_only_args=[target.toint(), source, size])
+
+
 def either(condition: cutlass.Boolean, first: Float32, second: Float32) -> Float32:
     """The first number if the condition holds, else the second one."""
     return Float32(cutlass.select_(condition, first, second))

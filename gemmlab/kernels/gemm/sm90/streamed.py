@@ -78,6 +78,7 @@ from gemmlab.kernels.gemm.sm90.streaming import (
     is_aligned,
     keep,
     load,
+    load_shifted,
     split,
     spots_of,
 )
@@ -105,6 +106,7 @@ class Ring(NamedTuple):
     """The stages in shared memory, and their barriers."""
 
     streamed: cute.Pointer  # (stages) tiles; see `streaming`
+    shifts: cute.Pointer  # (stages) of tiles that TMA has not copied
     packed: cute.Pointer  # (stages, parts, block_n, LINE)
     staged: cute.Pointer  # room for `staging`
     full: cute.Pointer  # (stages)
@@ -150,8 +152,9 @@ def set_up_ring(maps: tuple, warp: Int32, by_tma: Boolean, config: cutlass.Const
     """
     STAGES, element = config.stages, ELEMENTS[config.scheme.dtype]
     streamed = cute.arch.get_dyn_smem(Float32, 1024)
-    packed = streamed + STAGES * config.streamed_bytes // 4
+    packed = streamed + STAGES * config.streamed_room // 4
     staged = packed + STAGES * config.packed_bytes // 4
+    shifts = cute.arch.alloc_smem(Int32, STAGES)
     full = cute.arch.alloc_smem(Int64, STAGES, 8)
     empty = cute.arch.alloc_smem(Int64, STAGES, 8)
     if warp == 0:
@@ -166,7 +169,7 @@ def set_up_ring(maps: tuple, warp: Int32, by_tma: Boolean, config: cutlass.Const
                 cute.arch.mbarrier_init(empty + i, config.consumers)
         cute.arch.mbarrier_init_fence()
     cute.arch.sync_threads()
-    return Ring(streamed, cute.recast_ptr(packed, dtype=element), staged, full, empty)
+    return Ring(streamed, shifts, cute.recast_ptr(packed, dtype=element), staged, full, empty)
 
 
 @cute.jit
@@ -213,16 +216,18 @@ def produce(
             for k_tile in cutlass.range(begin, end, unroll=1):
                 bar = ring.full + stage
                 cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
+                shift = Int32(0)
                 if not aligned:
-                    target = ring.streamed + stage * (config.streamed_bytes // 4)
+                    target = ring.streamed + stage * (config.streamed_room // 4)
                     origin = place.row * config.block_m, k_tile * LINE
-                    copy_tile(streamed, target, place.item, origin, thread, config)
+                    shift = copy_tile(streamed, target, place.item, origin, thread, config)
                     cute.arch.cp_async_mbarrier_arrive_noinc(bar)
                 if leads:
                     nbytes = Int32(config.packed_bytes)
                     if aligned:
                         nbytes += config.streamed_bytes
                     with cute.arch.elect_one():
+                        simt.element(ring.shifts, stage)[0] = shift
                         cute.arch.mbarrier_arrive_and_expect_tx(bar, nbytes)
                     if aligned:
                         fetch(
@@ -277,8 +282,34 @@ def discard(ring: Ring, work: Work, config: cutlass.Constexpr) -> None:
 
 
 @cute.jit
+def fill(
+    held: cute.Tensor,
+    ring: Ring,
+    stage: Int32,
+    chain: cutlass.Constexpr,
+    spots: list,
+    aligned: Boolean,
+    config: cutlass.Constexpr,
+) -> None:
+    """Load the thread's elements of a chain of a stage."""
+    if aligned:
+        tile = ring.streamed + stage * (config.streamed_bytes // 4)
+        keep(held, load(tile, chain, spots, config))
+    else:
+        tile = ring.streamed + stage * (config.streamed_room // 4)
+        shift = simt.element(ring.shifts, stage)[0]
+        keep(held, load_shifted(tile, shift, chain, spots, config))
+
+
+@cute.jit
 def consume(
-    ring: Ring, work: Work, output: Output, known: tuple, warp: Int32, config: cutlass.Constexpr
+    streamed: Streamed,
+    ring: Ring,
+    work: Work,
+    output: Output,
+    known: tuple,
+    warp: Int32,
+    config: cutlass.Constexpr,
 ) -> None:
     """Split, multiply, add up and store the block's tiles, `MMA_M` rows per warpgroup.
 
@@ -297,7 +328,7 @@ def consume(
     held.fill(0.0)
     splits = [registers_of_splits(PARTS) for _ in range(CHAINS)]
     losses = Losses(*[cute.make_rmem_tensor(2, Float32) for _ in range(2)])
-    spots, size = spots_of(warp, lane, config), config.streamed_bytes // 4
+    spots, aligned = spots_of(streamed, warp, lane, config), is_aligned(streamed)
     left = Int32(0)  # k-tiles of all the block's tiles
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         begin, end = ends_of(place_of(tile, work).piece, work)
@@ -306,10 +337,10 @@ def consume(
     doubtful = Int32(0)
     if left > 0:
         cute.arch.mbarrier_wait(ring.full + stage, phase)
-        keep(held, load(ring.streamed, 0, spots, config))
+        fill(held, ring, stage, 0, spots, aligned, config)
     split(held, splits[0])
     if left > 0:
-        keep(held, load(ring.streamed, 1, spots, config))
+        fill(held, ring, stage, 1, spots, aligned, config)
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         place = place_of(tile, work)
         begin, end = ends_of(place.piece, work)
@@ -328,7 +359,7 @@ def consume(
                     if left > 0:
                         cute.arch.mbarrier_wait(ring.full + stage, phase)
                 if left > 0:
-                    keep(held, load(ring.streamed + stage * size, chain, spots, config))
+                    fill(held, ring, stage, chain, spots, aligned, config)
                 warpgroup.wait_group(0)
                 if cutlass.const_expr(chain == CHAINS - 1):
                     cute.arch.sync_warp()  # all lanes have loaded what they split
@@ -460,7 +491,7 @@ def kernel(
         if is_wide:
             discard(ring, work, config)
         else:
-            consume(ring, work, output, known, warp, config)
+            consume(streamed, ring, work, output, known, warp, config)
     if is_wide:
         cute.arch.sync_threads()
         compute_again(output, work, batch, config)

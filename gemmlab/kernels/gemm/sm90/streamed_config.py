@@ -21,6 +21,7 @@ from gemmlab.kernels.gemm.sm90.sizes import MMA_M, WARPGROUP
 GROUPS = 2  # warpgroups that multiply, 64 vectors of the streamed operand each
 CHAIN = 32  # of k, which tensor cores add up
 COPIERS = WARPGROUP  # threads that copy, if the streamed operand is not aligned
+FOUR = 4  # elements of a piece of 16 bytes, which each of them copies at once
 AGAIN = DirectConfig(block_m=128, block_n=128, stages=2)
 REGISTERS = (40, 232)  # per thread that copies, and that multiplies: setmaxnreg moves them
 
@@ -69,6 +70,21 @@ class StreamedConfig:
         return 4 * LINE * self.block_m
 
     @property
+    def lines(self) -> int:
+        """Of a tile of the streamed operand: along them, its elements are neighbors in memory."""
+        return self.block_m if self.streamed_major == "k" else LINE
+
+    @property
+    def pitch(self) -> int:
+        """Elements from line to line of a tile that TMA cannot copy: one more piece than a line has."""
+        return LINE * self.block_m // self.lines + FOUR
+
+    @property
+    def streamed_room(self) -> int:
+        """Bytes of a stage for the streamed operand."""
+        return max(self.streamed_bytes, 4 * self.pitch * self.lines)
+
+    @property
     def packed_bytes(self) -> int:
         """Of a stage: all parts of a tile, `LINE` deep."""
         return 2 * LINE * self.block_n * self.scheme.parts
@@ -80,7 +96,7 @@ class StreamedConfig:
 
     @property
     def smem_bytes(self) -> int:
-        own = self.stages * (self.streamed_bytes + self.packed_bytes) + self.staged_bytes
+        own = self.stages * (self.streamed_room + self.packed_bytes) + self.staged_bytes
         return max(own, self.again.smem_bytes)
 
     @property
@@ -90,7 +106,7 @@ class StreamedConfig:
 
     @property
     def streamed_copy(self) -> CopyBox:
-        return CopyBox("float32", self.block_m if self.streamed_major == "k" else LINE, False)
+        return CopyBox("float32", self.lines, False)
 
     @property
     def packed_copy(self) -> CopyBox:

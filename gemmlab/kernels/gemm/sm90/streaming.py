@@ -2,7 +2,7 @@
 
 A tile in shared memory is (block_m vectors, LINE of k) as TMA writes it: in lines of 128 bytes, 32
 elements along the contiguous axis, swizzled: 16-byte piece j of line i is at place j ^ i % 8. Then
-loads have no bank conflicts.
+loads have no bank conflicts. If TMA cannot copy the operand, see `copy_tile`.
 
 In wgmma's fragment of A, a thread has two rows and, of each 16 values of k, four: 2·t, 2·t + 1, and
 the same plus 8, where t is its lane modulo 4. Which vectors are the rows is free, so a load of 64
@@ -19,7 +19,7 @@ from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FP16X3, LINE
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K
 from gemmlab.kernels.gemm.sm90.splitting import kept
-from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS
+from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS, FOUR
 
 LENGTH = 32  # elements per line in shared memory
 STEPS = CHAIN // MMA_K  # wgmma per chain and product of parts
@@ -58,16 +58,28 @@ def rows_of(lane: Int32, config: Any) -> tuple:
 
 
 @cute.jit
-def spots_of(warp: Int32, lane: Int32, config: cutlass.Constexpr) -> list:
-    """Where a thread's pairs begin in a tile: words, for each k of two, or each eight of 32."""
+def spots_of(streamed: Streamed, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> list:
+    """Where a thread's elements are in a tile.
+
+    If TMA has copied it, words where pairs begin, for each k of two, or each eight of 32. Else the
+    first word, and how far shifts are from the tile's: of its vectors, or in two bits of each k of
+    two.
+    """
     t, (first, _) = lane % 4, rows_of(lane, config)
+    ld, vector = Int32(streamed.ld & 3), warp * 16 + first
     if cutlass.const_expr(config.streamed_major == "mn"):
-        vector = warp * 16 + first
         line = vector // LENGTH * LINE + 2 * t
         piece, rest = vector % LENGTH // 4, vector % 4
-        return [kept((line + e) * LENGTH + (piece ^ 2 * t + e) * 4 + rest) for e in range(2)]
-    line = (warp * 16 + first) * LENGTH
-    return [kept(line + (2 * i + t // 2 ^ first) * 4 + t % 2 * 2) for i in range(4)]
+        spots = [(line + e) * LENGTH + (piece ^ 2 * t + e) * 4 + rest for e in range(2)]
+        shifts = [(2 * t + e) * ld & 3 for e in range(2)]
+        others = [2 * t * config.pitch + vector, shifts[0] + 4 * shifts[1]]
+    else:
+        line = vector * LENGTH
+        spots = [line + (2 * i + t // 2 ^ first) * 4 + t % 2 * 2 for i in range(4)]
+        others = [vector * config.pitch + 2 * t, first * ld & 3]
+    aligned = is_aligned(streamed)
+    chosen = [cutlass.select_(aligned, x, y) for x, y in zip(spots, others, strict=False)]
+    return [kept(x) for x in (*chosen, *spots[2:])]
 
 
 def load(staged: cute.Pointer, chain: int, spots: list, config: Any) -> list:
@@ -83,6 +95,23 @@ def load(staged: cute.Pointer, chain: int, spots: list, config: Any) -> list:
                 i, at = step % 2 * 2 + eight, step // 2 * (LENGTH * config.block_m)
                 line = staged + spots[i] + at
                 found.append([vectors.read(line + 8 * h * LENGTH, 2) for h in range(2)])
+    return found
+
+
+def load_shifted(staged: cute.Pointer, shift: Int32, chain: int, spots: list, config: Any) -> list:
+    """The same of a tile that TMA has not copied. shift: of its first line; see `copy_tile`."""
+    first, own = spots[:2]
+    if config.streamed_major == "mn":
+        lines = [first + e * config.pitch + (shift + (own >> 2 * e) & 3) for e in range(2)]
+        k_step, row_step = config.pitch, 1
+    else:
+        lines = [first + (shift + own & 3) + e for e in range(2)]
+        k_step, row_step = 1, 8 * config.pitch
+    found = []
+    for step in range(chain * STEPS, (chain + 1) * STEPS):
+        for eight in range(2):
+            at = [staged + line + (step * MMA_K + 8 * eight) * k_step for line in lines]
+            found.append([[vectors.read(x + h * row_step, 1)[0] for x in at] for h in range(2)])
     return found
 
 
@@ -150,6 +179,12 @@ def is_aligned(streamed: Streamed) -> Boolean:
 
 
 @cute.jit
+def shift_of(line: cute.Pointer) -> Int32:
+    """How many elements a line in device memory begins after a multiple of 16 bytes."""
+    return Int32(line.toint() >> 2) & 3
+
+
+@cute.jit
 def copy_tile(
     streamed: Streamed,
     staged: cute.Pointer,
@@ -157,59 +192,42 @@ def copy_tile(
     origin: tuple,
     thread: Int32,
     config: cutlass.Constexpr,
-) -> None:
+) -> Int32:
     """Start the copies of one of COPIERS threads of a tile of an operand that is not aligned.
 
-    They are of single elements; neighboring threads copy neighbors. Outside the matrix are zeros.
-    origin: the first vector and k.
+    Only from multiples of 16 bytes can 16 be copied at once. So of each line, all pieces of 16
+    bytes are copied that have elements of the tile, without a swizzle. What they have before the
+    tile remains unread; beyond the matrix are zeros. origin: the first vector and k. Returns the
+    `shift_of` the tile's first line; tiles begin at multiples of four vectors and k.
     """
-    lines, length, along, across = config.block_m, LINE, 1, 0  # of the tile, if it is K-major
+    length, along, across = LINE, 1, 0  # of the tile, if it is K-major
     if cutlass.const_expr(config.streamed_major == "mn"):
-        lines, length, along, across = LINE, config.block_m, 0, 1
+        length, along, across = config.block_m, 0, 1
     extents = streamed.vectors, streamed.k
     left = extents[along] - origin[along], extents[across] - origin[across]
     base = streamed.start + item * streamed.step + origin[across] * streamed.ld + origin[along]
-    step = COPIERS // length  # lines at a time
-    element, first = thread % length, thread // length
-    source, target = base + (first * streamed.ld + element), staged + first * LENGTH + element % 4
-    target += element // LENGTH * lines * LENGTH
-    spot = target, element % LENGTH // 4 ^ first
-    rounds, jump = lines // (8 * step), step * streamed.ld
-    edge = base, element < left[0], left[1] - first
-    if cutlass.const_expr(config.streamed_major == "mn"):
-        copy_lines(source, spot, rounds, step, jump, edge)  # without these tests, it is slower
-    elif left[0] >= length and left[1] >= lines:
-        copy_lines(source, spot, rounds, step, jump, None)
-    else:
-        copy_lines(source, spot, rounds, step, jump, edge)
+    pieces, lines = length // FOUR, config.lines
+    step = COPIERS // pieces  # lines at a time; a multiple of four, so their shifts are equal
+    first, piece = thread // pieces, thread % pieces
+    source, size = piece_of(base + first * streamed.ld, piece, left[0])
+    target = staged + first * config.pitch + piece * FOUR
+    jump, beyond = step * streamed.ld * 4, left[1] - first
+    for eight in cutlass.range(lines // (8 * step), unroll=1):
+        for j in cutlass.range_constexpr(8):
+            own = cutlass.select_((8 * eight + j) * step < beyond, size, Int32(0))
+            vectors.copy_part(source, target + j * step * config.pitch, own)
+            source += jump
+        target += 8 * step * config.pitch
+    if thread < lines:  # the last piece of a line
+        source, size = piece_of(base + thread * streamed.ld, Int32(pieces), left[0])
+        own = cutlass.select_(thread < left[1], size, Int32(0))
+        vectors.copy_part(source, staged + thread * config.pitch + length, own)
+    return shift_of(base)
 
 
 @cute.jit
-def copy_lines(
-    source: cute.Pointer,
-    spot: tuple,
-    rounds: cutlass.Constexpr,
-    step: cutlass.Constexpr,
-    jump: Int64,
-    edge: tuple | None,
-) -> None:
-    """Start the copies of an element of every `step`-th line, eight per round.
-
-    spot: where the first one goes: in a piece of 16 bytes, whose number follows. jump: from one
-    element to the next. edge: an address that can be read, whether the column is inside the matrix,
-    and how many lines are; None: all are inside.
-    """
-    target, piece = spot
-    for eight in cutlass.range(rounds, unroll=1):
-        for j in cutlass.range_constexpr(8):
-            # first + step·j: both have bits of their own
-            at = target + (j * step * LENGTH + (piece ^ j * step % 8) * 4)
-            if cutlass.const_expr(edge is None):
-                vectors.copy_bytes(source.toint(), at, 4)
-            else:
-                elsewhere, column, count = edge
-                inside = column and (8 * eight + j) * step < count
-                address = cutlass.select_(inside, source.toint(), elsewhere.toint())
-                vectors.copy_bytes(address, at, 4, inside)
-            source += jump
-        target += 8 * step * LENGTH
+def piece_of(line: cute.Pointer, piece: Int32, left: Int32) -> tuple:
+    """The address of a piece, and how many of its bytes are to be copied. left: of the line."""
+    before = piece * FOUR - shift_of(line)
+    size = 4 * cutlass.max(cutlass.min(left - before, Int32(FOUR)), Int32(0))
+    return line.toint() + before * 4, size
