@@ -27,7 +27,7 @@ from gemmlab.problems.rounding import sum_bound_u
 U = 2.0**-24
 NARROW = StreamedConfig(block_n=64, stages=3)
 LAYOUTS = [*product((False, True), repeat=2)]
-WAYS = LAYOUTS  # of which operand is streamed, and whether k is sliced
+WAYS = [*product((False, True), (0, 1))]  # of which operand is streamed, and waves of slices
 
 
 class Run:
@@ -45,7 +45,7 @@ class Run:
         config: StreamedConfig = NARROW,
         sms: int = 2,
         swapped: bool = False,
-        sliced: bool = False,
+        waves: int = 0,
         transposed: tuple[bool, bool] = (False, False),
         shift: int = 0,
         alpha: float = 1.0,
@@ -67,7 +67,7 @@ class Run:
         assert left is not None and right is not None
         majors = ["k" if x.k_major else "mn" for x in (left, right)][:: -1 if swapped else 1]
         config = replace(config, streamed_major=majors[0], packed_major=majors[1])
-        route = streamed.Route(StreamedTile(config, *[0.0] * 4), swapped, sliced)
+        route = streamed.Route(StreamedTile(config, *[0.0] * 4), swapped, waves)
         d, source = added or (None, np.empty(1))
         self.c = np.full((batch, m, n), 3.0 if beta and d is None else np.nan, np.float32)
         job = Job(
@@ -155,7 +155,7 @@ def test_the_wide_tile() -> None:
 def test_slices(swapped: bool) -> None:
     for k, sms in ((520, 8), (1200, 9), (256, 132)):
         a, b = families.FAMILIES["normal"](np.random.default_rng(k), 130, 66, k)
-        found = Run(a[None], b, swapped=swapped, sliced=True, sms=sms)
+        found = Run(a[None], b, swapped=swapped, waves=1, sms=sms)
         pack = "pack_k_major" if swapped else "pack_mn_major"
         assert found.kernels == [pack, "multiply_streamed", "add_slices"]
         check(found.c[0], a, b, 4)
@@ -166,14 +166,14 @@ def test_stacks() -> None:
     """Of both, and of one alone, which is the packed or the streamed one."""
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((3, 20, 600), "f4"), rng.standard_normal((3, 600, 24), "f4")
-    for swapped, sliced in product((False, True), repeat=2):
-        check(Run(a, b, swapped=swapped, sliced=sliced, sms=9).c, a, b, 4)
-        check(Run(a, b[0], swapped=swapped, sliced=sliced, sms=9).c, a, b[0], 4)
+    for swapped, waves in WAYS:
+        check(Run(a, b, swapped=swapped, waves=waves, sms=9).c, a, b, 4)
+        check(Run(a, b[0], swapped=swapped, waves=waves, sms=9).c, a, b[0], 4)
 
 
-@pytest.mark.parametrize(("swapped", "sliced"), WAYS)
+@pytest.mark.parametrize(("swapped", "waves"), WAYS)
 @pytest.mark.slow
-def test_what_is_added_may_have_any_strides(swapped: bool, sliced: bool) -> None:
+def test_what_is_added_may_have_any_strides(swapped: bool, waves: int) -> None:
     rng = np.random.default_rng(1)
     a, b = families.FAMILIES["normal"](rng, 70, 66, 530)
     source = rng.standard_normal(70 * 211, "f4")
@@ -181,15 +181,15 @@ def test_what_is_added_may_have_any_strides(swapped: bool, sliced: bool) -> None
         layout = d or Stack(70, 66, 66, 1)
         steps = (4 * layout.row_stride, 4 * layout.column_stride)
         added = np.lib.stride_tricks.as_strided(source, (70, 66), steps) if d else 3.0
-        rest: dict[str, Any] = {"added": d and (d, source), "swapped": swapped, "sliced": sliced}
+        rest: dict[str, Any] = {"added": d and (d, source), "swapped": swapped, "waves": waves}
         (c,) = Run(a[None], b, alpha=2.0, beta=-1.0, sms=9, **rest).c
         exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
         assert (np.abs(c - (2 * exact - added)) <= 4 * U * (2 * size + np.abs(added))).all()
 
 
-@pytest.mark.parametrize(("swapped", "sliced"), WAYS)
+@pytest.mark.parametrize(("swapped", "waves"), WAYS)
 @pytest.mark.slow
-def test_infinities_and_nans_are_where_float32_has_them(swapped: bool, sliced: bool) -> None:
+def test_infinities_and_nans_are_where_float32_has_them(swapped: bool, waves: int) -> None:
     """In the streamed operand alone, then in both: the product is then computed in TF32."""
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((1, 70, 530), "f4"), rng.standard_normal((530, 66), "f4")
@@ -202,7 +202,7 @@ def test_infinities_and_nans_are_where_float32_has_them(swapped: bool, sliced: b
         with np.errstate(invalid="ignore"):
             exact = a[0].astype(float) @ b.astype(float)
             size = np.abs(a[0]).astype(float) @ np.abs(b)
-        found = Run(a, b, swapped=swapped, sliced=sliced, sms=9)
+        found = Run(a, b, swapped=swapped, waves=waves, sms=9)
         (c,), finite = found.c, np.isfinite(exact)
         assert 0 < finite.sum() < exact.size
         assert found.not_finite == 2 * both and (found.doubtful > 0) == (not both)
@@ -210,9 +210,9 @@ def test_infinities_and_nans_are_where_float32_has_them(swapped: bool, sliced: b
         assert (np.abs(c[finite] - exact[finite]) <= 10 * U * size[finite]).all()
 
 
-@pytest.mark.parametrize(("swapped", "sliced"), WAYS)
+@pytest.mark.parametrize(("swapped", "waves"), WAYS)
 @pytest.mark.slow
-def test_elements_at_risk_are_noticed(swapped: bool, sliced: bool) -> None:
+def test_elements_at_risk_are_noticed(swapped: bool, waves: int) -> None:
     """A large element in a row of each operand meets a zero, and small ones meet small ones, in
     each slice. They are so few that no row or column is wide."""
     k = 512
@@ -222,8 +222,8 @@ def test_elements_at_risk_are_noticed(swapped: bool, sliced: bool) -> None:
         own, other = slice(at + 1, at + 6), rng.standard_normal((5, 200)) * 1e-7
         a[:, own], b[own] = other[:, :130].T, other[:, 130:]
         a[::9, at], b[at + 10, ::7] = 1.0, 1.0
-    found = Run(a[None], b, swapped=swapped, sliced=sliced, sms=9)
-    assert found.wide == 0 and found.doubtful > (100 if sliced else 50)
+    found = Run(a[None], b, swapped=swapped, waves=waves, sms=9)
+    assert found.wide == 0 and found.doubtful > (100 if waves else 50)
     check(found.c[0], a, b, sum_bound_u(k))
 
 
@@ -236,7 +236,7 @@ def test_each_slice_is_repaired_on_its_own(swapped: bool) -> None:
     for row, at in ((10, 0), (20, 256)):
         a[row, at : at + 256] = 0
         a[row, at], a[row, at + 1 : at + 9], b[at, 33] = 1, rng.standard_normal(8) * 1e-7, 0
-    found = Run(a[None], b, swapped=swapped, sliced=True, sms=9)
+    found = Run(a[None], b, swapped=swapped, waves=1, sms=9)
     assert 2 <= found.doubtful <= 7
     check(found.c[0], a, b, sum_bound_u(512))
 
@@ -261,10 +261,10 @@ def test_every_range(exponents: tuple[int, int]) -> None:
         check(Run(a[None], b, swapped=swapped).c[0], a, b, 8)
 
 
-@pytest.mark.parametrize(("swapped", "sliced"), WAYS)
+@pytest.mark.parametrize(("swapped", "waves"), WAYS)
 @pytest.mark.slow
 def test_a_product_whose_packed_operand_is_wide_is_computed_in_tf32(
-    swapped: bool, sliced: bool
+    swapped: bool, waves: int
 ) -> None:
     """Also where C itself is added; at two depths, which take different arithmetic."""
     rng = np.random.default_rng(5)
@@ -274,7 +274,7 @@ def test_a_product_whose_packed_operand_is_wide_is_computed_in_tf32(
         x *= np.exp(8 * rng.standard_normal(x.shape)).astype("f4")
         exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
         for beta in (0.0, 1.0):
-            found = Run(a[None], b, beta=beta, swapped=swapped, sliced=sliced, sms=9)
+            found = Run(a[None], b, beta=beta, swapped=swapped, waves=waves, sms=9)
             assert found.wide > 0 and found.doubtful == 0
             error = np.abs(found.c[0] - (exact + 3 * beta))
             assert (error <= sum_bound_u(k) * U * (size + 3 * beta)).all()

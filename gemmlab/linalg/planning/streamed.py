@@ -33,17 +33,21 @@ from gemmlab.linalg.planning.packing import packing_seconds
 from gemmlab.linalg.planning.plan import Added, Product
 from gemmlab.linalg.shapes import Operand
 
+WAVES = (0, 1, 3)  # of `Route`: slices for one wave often leave a third of the GPU idle
 _LEAST_TILES = 4  # k-tiles of a slice
 _TMA = 16  # bytes: the least distance that a tensor map permits
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The tile, whether the right factor is streamed, and whether k is divided into slices."""
+    """The tile, whether the right factor is streamed, and how k is divided.
+
+    waves: tiles of slices per multiprocessor, at most; 0: k is not divided.
+    """
 
     tile: StreamedTile
     swapped: bool
-    sliced: bool
+    waves: int
 
 
 def routes(arch: Architecture, k_major: tuple[bool, bool], _k: Any) -> tuple[Route, ...]:
@@ -59,7 +63,7 @@ def _routes(arch: Architecture, a_k_major: bool, b_k_major: bool) -> tuple[Route
             majors = ["k" if x else "mn" for x in (a_k_major, b_k_major)][:: -1 if swapped else 1]
             config = replace(tile.config, streamed_major=majors[0], packed_major=majors[1])
             one = replace(tile, config=config)
-            found += [Route(one, swapped, sliced) for sliced in (False, True)]
+            found += [Route(one, swapped, waves) for waves in WAVES]
     return tuple(found)
 
 
@@ -68,9 +72,9 @@ def tiles_of(streamed: Any, packed: Any, batch: Any, config: StreamedConfig) -> 
     return ceil_div(streamed, config.block_m) * ceil_div(packed, config.block_n) * batch
 
 
-def slices_of(tiles: Any, k: Any, sms: int) -> Any:
-    """The number of slices of k with which all blocks run at once."""
-    return most(1, least(sms // tiles, k // (LINE * _LEAST_TILES)))
+def slices_of(tiles: Any, k: Any, route: Route, sms: int) -> Any:
+    """The number of slices of k with which the route has that many waves, or fewer."""
+    return most(1, least(route.waves * sms // tiles, k // (LINE * _LEAST_TILES)))
 
 
 def seconds_of(
@@ -99,8 +103,8 @@ def seconds_of(
         each = tile.latency * (1 + tile.unaligned * odd)
         time = arch.streamed_start + tile.ends - tile.between
         time += packing_seconds(packed, k, batch, k_major[::order][1], single[::order][1], arch)
-        if route.sliced:
-            slices = slices_of(units, k, sms)
+        if route.waves:
+            slices = slices_of(units, k, route, sms)
             units *= slices
             time += arch.streamed_add + 4 * m * n * batch * slices / arch.streamed_add_bytes
         time += ceil_div(units, sms) * (ceil_div(k_tiles, slices) * each + tile.between)
@@ -145,18 +149,18 @@ def sizes(
     """Bytes of device memory for the packed operand, slices, and notes of doubtful sums."""
     streamed, packed = factors[:: -1 if route.swapped else 1]
     count = _slices(product, streamed, packed, route, sms)
-    slices = 4 * count * product.m * slice_pitch(product.n) * product.batch if route.sliced else 0
+    slices = 4 * count * product.m * slice_pitch(product.n) * product.batch if route.waves else 0
     config = route.tile.config
     tiles = tiles_of(streamed.vectors, packed.vectors, product.batch, config) * count
     return _packed(packed).nbytes, 0, slices, tiles * config.notes_bytes
 
 
 def _slices(product: Product, streamed: Operand, packed: Operand, route: Route, sms: int) -> Any:
-    if not route.sliced:
+    if not route.waves:
         return 1
     config = route.tile.config
     tiles = tiles_of(streamed.vectors, packed.vectors, product.batch, config)
-    return slices_of(tiles, product.k, sms)
+    return slices_of(tiles, product.k, route, sms)
 
 
 def _packed(operand: Operand) -> Packed:
@@ -186,7 +190,7 @@ def launches(
     operands, sources = (streamed, packed, own), (at_streamed, at_packed)
     most_risk = NO_LIMIT if most_wide is None else (most_wide + 1) * WIDE_COUNT - 1
     result = _turned(product, route), _turned(d, route)
-    if route.sliced:
+    if route.waves:
         m, pitch = product.m, slice_pitch(product.n)
         partial = Product(m, product.n, product.k, pitch, product.batch, slices * m * pitch)
         nothing = Added(memory.totals, 0, 0, 0)
