@@ -76,7 +76,7 @@ class StreamedConfig:
 
     @property
     def pitch(self) -> int:
-        """Elements from line to line of a tile that TMA cannot copy: those of a line, and a piece."""
+        """Elements from line to line of a tile that TMA cannot copy: a line, and a piece."""
         return LINE * self.block_m // self.lines + FOUR
 
     @property
