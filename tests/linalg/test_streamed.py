@@ -107,7 +107,7 @@ def check(c: np.ndarray, a: np.ndarray, b: np.ndarray, bound: float) -> None:
 def test_configurations_that_cannot_run_are_refused() -> None:
     with pytest.raises(InputError, match="block_n = 96"):
         StreamedConfig(block_n=96)
-    with pytest.raises(InputError, match="4 stages take 282624 bytes"):
+    with pytest.raises(InputError, match="4 stages take 286720 bytes"):
         StreamedConfig(stages=4)
 
 

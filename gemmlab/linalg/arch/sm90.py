@@ -213,7 +213,7 @@ SM90 = Architecture(
             ends=0.759e-6,
         ),
         GemvTile(
-            GemvConfig(k_major=False, lanes=8, threads=512, loads=8),
+            GemvConfig(k_major=False, lanes=8, threads=1024, loads=8),
             1,
             latency=0.634e-6,
             ends=0.857e-6,

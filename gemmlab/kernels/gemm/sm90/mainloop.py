@@ -308,6 +308,12 @@ def play_role(
     if group == CONSUMERS:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
+        if warp == WARPS * CONSUMERS + 1:
+            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=threads)
+            with cute.arch.elect_one():
+                begin_block(reporting)
+        else:
+            cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=threads)
         if warp == WARPS * CONSUMERS:
             shape_a, shape_b = (work.m, depth, matrices), (work.n, depth, matrices)
             rest_a, rest_b = (1, shape_a, strides[0]), (CLUSTER, shape_b, strides[1])
@@ -315,12 +321,6 @@ def play_role(
             b = tma_operand(maps[1], ring.b, BN, config.b_major, *rest_b, config.stages)
             produce(a, b, ring, work, output, config)
             let_next_start()  # not earlier: its instructions would displace those of this kernel
-        if warp == WARPS * CONSUMERS + 1:
-            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=threads)
-            with cute.arch.elect_one():
-                begin_block(reporting)
-        else:
-            cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=threads)
     else:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])

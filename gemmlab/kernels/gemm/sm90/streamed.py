@@ -195,20 +195,24 @@ def produce(
     work: Work,
     warp: Int32,
     early: Boolean,
+    reporting: Reporting,
+    most_risk: Uint64,
     config: cutlass.Constexpr,
-) -> None:
+) -> Boolean:
     """Fill the stages in the order in which `consume` reads them. Run by a warpgroup.
 
     operands: the streamed one, the same for TMA, and the packed one. early: whether the streamed
-    one may be read before the previous kernel has finished.
+    one may be read before the previous kernel has finished. Returns whether the packed one is too
+    wide: it has more than `most_risk` elements at risk.
     """
     streamed, by_tma, packed = operands
     # Else the compiler reads the thread's index again for each element.
     PARTS, thread = config.scheme.parts, kept(cute.arch.thread_idx()[0] % COPIERS)
     leads, aligned = warp == config.consumers, is_aligned(streamed)
-    stage, phase, waits = Int32(0), Int32(0), early
+    stage, phase, waits, is_wide = Int32(0), Int32(0), Boolean(True), Boolean(False)
     if not early:
-        wait_for_previous()
+        is_wide = judge(reporting, most_risk, warp, config)
+        waits = Boolean(False)
     if leads or not aligned:
         for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
             place = place_of(tile, work)
@@ -233,14 +237,37 @@ def produce(
                         fetch(
                             by_tma, place.row, k_tile, place.item * by_tma.item_stride, stage, bar
                         )
-                    if waits:
-                        wait_for_previous()
-                        waits = Boolean(False)
+                if waits:
+                    is_wide = judge(reporting, most_risk, warp, config)
+                    waits = Boolean(False)
+                if leads:
                     for part in cutlass.range_constexpr(PARTS):
                         at = place.item * packed.item_stride * PARTS + part
                         fetch(packed, place.column, k_tile, at, stage * PARTS + part, bar)
                 stage, phase = next_stage(stage, phase, config.stages)
         cute.arch.cp_async_wait_group(0)
+    if waits:
+        is_wide = judge(reporting, most_risk, warp, config)
+    return is_wide
+
+
+@cute.jit
+def judge(
+    reporting: Reporting, most_risk: Uint64, warp: Int32, config: cutlass.Constexpr
+) -> Boolean:
+    """Whether the packed operand, which the previous kernel has finished, is too wide.
+
+    The last warp reports, and clears the counts, when all others have read them.
+    """
+    wait_for_previous()
+    is_wide = simt.element(reporting.statuses[0], 0)[0] > most_risk
+    if warp == config.consumers + WARPS - 1:
+        cute.arch.barrier(barrier_id=BARRIER, number_of_threads=config.threads)
+        with cute.arch.elect_one():
+            begin_block(reporting)
+    else:
+        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=config.threads)
+    return is_wide
 
 
 @cute.jit
@@ -288,17 +315,73 @@ def fill(
     stage: Int32,
     chain: cutlass.Constexpr,
     spots: list,
-    aligned: Boolean,
+    aligned: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """Load the thread's elements of a chain of a stage."""
-    if aligned:
+    """Load the thread's elements of a chain of a stage. aligned: whether TMA has copied it."""
+    if cutlass.const_expr(aligned):
         tile = ring.streamed + stage * (config.streamed_bytes // 4)
         keep(held, load(tile, chain, spots, config))
     else:
         tile = ring.streamed + stage * (config.streamed_room // 4)
         shift = simt.element(ring.shifts, stage)[0]
         keep(held, load_shifted(tile, shift, chain, spots, config))
+
+
+@cute.jit
+def fill_first(
+    held: cute.Tensor,
+    ring: Ring,
+    chain: cutlass.Constexpr,
+    spots: list,
+    aligned: Boolean,
+    config: cutlass.Constexpr,
+) -> None:
+    """The same for the first stage."""
+    if aligned:
+        fill(held, ring, Int32(0), chain, spots, True, config)
+    else:
+        fill(held, ring, Int32(0), chain, spots, False, config)
+
+
+@cute.jit
+def add_k_tiles(
+    given: tuple,
+    begin: Int32,
+    end: Int32,
+    stage: Int32,
+    phase: Int32,
+    left: Int32,
+    aligned: cutlass.Constexpr,
+    config: cutlass.Constexpr,
+) -> tuple:
+    """Multiply the k-tiles from `begin` to `end`, and add them to the sums.
+
+    given: registers and shared memory of `consume`. left: k-tiles of this and all later tiles.
+    Returns the next stage and its phase.
+    """
+    sums, chain_sums, losses, splits, held, rB, ring, spots = given
+    for _ in cutlass.range(begin, end, unroll=1):
+        now = stage
+        for chain in cutlass.range_constexpr(CHAINS):
+            start_chain(chain_sums, splits[chain].fragments, rB, (now, chain), config)
+            # In a branch, from which the compiler moves nothing past the wait for wgmma.
+            if left > 0:
+                split(held, splits[1 - chain])
+            if cutlass.const_expr(chain == 0):
+                stage, phase = next_stage(stage, phase, config.stages)
+                left -= 1
+                if left > 0:
+                    cute.arch.mbarrier_wait(ring.full + stage, phase)
+            if left > 0:
+                fill(held, ring, stage, chain, spots, aligned, config)
+            warpgroup.wait_group(0)
+            if cutlass.const_expr(chain == CHAINS - 1):
+                cute.arch.sync_warp()  # all lanes have loaded what they split
+                if cute.arch.lane_idx() == 0:
+                    cute.arch.mbarrier_arrive(ring.empty + now)
+            add_chain(sums, chain_sums, losses, splits[chain])
+    return stage, phase
 
 
 @cute.jit
@@ -337,35 +420,22 @@ def consume(
     doubtful = Int32(0)
     if left > 0:
         cute.arch.mbarrier_wait(ring.full + stage, phase)
-        fill(held, ring, stage, 0, spots, aligned, config)
+        fill_first(held, ring, 0, spots, aligned, config)
     split(held, splits[0])
     if left > 0:
-        fill(held, ring, stage, 1, spots, aligned, config)
+        fill_first(held, ring, 1, spots, aligned, config)
+    given = sums, chain_sums, losses, splits, held, rB, ring, spots
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         place = place_of(tile, work)
         begin, end = ends_of(place.piece, work)
         for register in (sums, *losses):
             register.fill(0.0)
-        for _ in cutlass.range(begin, end, unroll=1):
-            now = stage
-            for chain in cutlass.range_constexpr(CHAINS):
-                start_chain(chain_sums, splits[chain].fragments, rB, (now, chain), config)
-                # In a branch, from which the compiler moves nothing past the wait for wgmma.
-                if left > 0:
-                    split(held, splits[1 - chain])
-                if cutlass.const_expr(chain == 0):
-                    stage, phase = next_stage(stage, phase, config.stages)
-                    left -= 1
-                    if left > 0:
-                        cute.arch.mbarrier_wait(ring.full + stage, phase)
-                if left > 0:
-                    fill(held, ring, stage, chain, spots, aligned, config)
-                warpgroup.wait_group(0)
-                if cutlass.const_expr(chain == CHAINS - 1):
-                    cute.arch.sync_warp()  # all lanes have loaded what they split
-                    if lane == 0:
-                        cute.arch.mbarrier_arrive(ring.empty + now)
-                add_chain(sums, chain_sums, losses, splits[chain])
+        # Not one loop with branches, in which loads would take longer.
+        if aligned:
+            stage, phase = add_k_tiles(given, begin, end, stage, phase, left, True, config)
+        else:
+            stage, phase = add_k_tiles(given, begin, end, stage, phase, left, False, config)
+        left -= end - begin
         rest = known, place, tile * config.consumers + warp, work.shape, warp, config
         doubtful |= finish_tile(sums, losses, output, ring.staged, *rest)
 
@@ -457,7 +527,10 @@ def kernel(
     tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
     count = tiles[0] * tiles[1] * slices * batch
     work = Work((m, n), k, tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
-    is_wide = Boolean(False)  # the packed operand; each warp reads it before the report clears it
+    is_wide, reporting = (
+        Boolean(False),
+        Reporting(report, (status,), Int32(1), Int32(FIRST | LAST)),
+    )
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
@@ -472,22 +545,15 @@ def kernel(
         majors = config.streamed_major, config.packed_major
         by_tma = tma_operand(map_x, ring.streamed, config.block_m, majors[0], *own)
         packed = tma_operand(map_packed, ring.packed, config.block_n, majors[1], *other)
-        produce((streamed, by_tma, packed), ring, work, warp, early != 0, config)
+        operands = streamed, by_tma, packed
+        is_wide = produce(operands, ring, work, warp, early != 0, reporting, most_risk, config)
         if warp == config.consumers:
             let_next_start()  # not earlier: its instructions would displace those of this kernel
-        wait_for_previous()
-        is_wide = simt.element(status, 0)[0] > most_risk
-        if warp == config.consumers + WARPS - 1:
-            cute.arch.barrier(barrier_id=BARRIER, number_of_threads=config.threads)
-            with cute.arch.elect_one():
-                begin_block(Reporting(report, (status,), Int32(1), Int32(FIRST | LAST)))
-        else:
-            cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=config.threads)
     else:
         cute.arch.setmaxregister_increase(REGISTERS[1])
         wait_for_previous()
-        known, is_wide = extremes(output), simt.element(status, 0)[0] > most_risk
-        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=config.threads)
+        known = extremes(output)
+        is_wide = judge(reporting, most_risk, warp, config)
         if is_wide:
             discard(ring, work, config)
         else:
