@@ -6,6 +6,7 @@
 | `pack.py`       | float32 operands to 16-bit parts; `pack_k_major.py` if k is contiguous,   |
 |                 | `pack_deep.py` if they are very deep                                      |
 | `mainloop.py`   | the product: what its warps do, and who waits for whom                    |
+| `k_tiles.py`    | the products of parts of a tile of A and of B, in chains                  |
 | `ring.py`       | its stages in shared memory, and the producer that fills them             |
 | `scheduling.py` | the order of stages, of tiles, and of consumer warpgroups                 |
 | `tiles.py`      | tiles in shared memory, TMA copies                                        |
@@ -16,7 +17,8 @@
 | `reporting.py`  | what a product has counted; clears the counts                             |
 | `repair.py`     | rows and columns with infinities and NaNs, after a kernel of a rung       |
 | `streamed.py`   | a product with one packed operand; the other one is split on the fly      |
-|                 | (`streaming.py`, `streamed_output.py`, `streamed_config.py`)              |
+|                 | (`streamed_ring.py`, `streaming.py`, `streamed_output.py`,                |
+|                 | `streamed_config.py`)                                                     |
 | `direct.py`     | a product without packing: operands are split into TF32 parts on the fly  |
 |                 | (`ahead.py`, `splitting.py`, `items.py`, `storing.py`, `rescue.py`,       |
 |                 | `tf32.py`, `direct_config.py`)                                            |

@@ -17,7 +17,7 @@ added to the sums, by a multiply-add instead of an addition.
 | 4 in each of 2 warpgroups | load, split, wgmma, sums, C                | full    | empty     |
 | 1 in the third one        | TMA of both operands                       | empty   | full      |
 | 3 others in the third one | none, if TMA can copy the streamed operand | empty   | full      |
-|                           | else all four copy its elements            |         |           |
+|                           | else all four copy its lines               |         |           |
 | the last one              | also `reporting`                           | named 4 |           |
 
 For each chain c, a warpgroup takes these steps:
@@ -38,11 +38,9 @@ Limiter: memory if the packed operand has up to about 100 vectors, else the tens
 through the clock, power.
 """
 
-from typing import NamedTuple
-
 import cutlass
 from cutlass import Boolean, Float16, Float32, Int32, Int64, Uint64, cute
-from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import LINE
@@ -57,24 +55,33 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     add_noted,
     somewhere,
 )
-from gemmlab.kernels.gemm.sm90.reporting import BARRIER, FIRST, LAST, Reporting, begin_block
+from gemmlab.kernels.gemm.sm90.reporting import FIRST, LAST, Reporting
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.splitting import kept
-from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, COPIERS, GROUPS, REGISTERS
+from gemmlab.kernels.gemm.sm90.streamed_config import CHAIN, GROUPS, REGISTERS
 from gemmlab.kernels.gemm.sm90.streamed_output import (
     Losses,
     Output,
-    Place,
     extremes,
     finish_doubtful,
     finish_tile,
+)
+from gemmlab.kernels.gemm.sm90.streamed_ring import (
+    WARPS,
+    Ring,
+    Work,
+    discard,
+    ends_of,
+    judge,
+    place_of,
+    produce,
+    set_up_ring,
 )
 from gemmlab.kernels.gemm.sm90.streaming import (
     STEPS,
     Splits,
     Streamed,
-    copy_tile,
     is_aligned,
     keep,
     load,
@@ -82,7 +89,7 @@ from gemmlab.kernels.gemm.sm90.streaming import (
     split,
     spots_of,
 )
-from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, fetch, tiles_of, tma_operand
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of, tma_operand
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -98,35 +105,7 @@ POINTERS = {
 }
 
 CHAINS = LINE // CHAIN  # of a stage
-WARPS = WARPGROUP // 32
 assert CHAINS == 2  # `consume` splits one while the other one is multiplied
-
-
-class Ring(NamedTuple):
-    """The stages in shared memory, and their barriers."""
-
-    streamed: cute.Pointer  # (stages) tiles; see `streaming`
-    shifts: cute.Pointer  # (stages) of tiles that TMA has not copied
-    packed: cute.Pointer  # (stages, parts, block_n, LINE)
-    staged: cute.Pointer  # room for `staging`
-    full: cute.Pointer  # (stages)
-    empty: cute.Pointer  # (stages)
-
-
-class Work(NamedTuple):
-    """The computed matrix of each item of a batch in tiles, for each slice of k.
-
-    A block computes the tiles `first`, `first + step`, …
-    """
-
-    shape: tuple  # rows: vectors of the streamed operand; columns: of the packed one
-    k: Int32
-    tiles: tuple  # rows and columns of them
-    count: Int32  # tiles of all slices and items
-    slices: Int32
-    k_tiles: Int32  # of all slices
-    first: Int32
-    step: Int32
 
 
 @cute.jit
@@ -142,132 +121,6 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
         modes[config.packed_major],
     )
     return cute.make_tiled_mma(cute.make_mma_atom(op), (GROUPS, 1, 1))
-
-
-@cute.jit
-def set_up_ring(maps: tuple, warp: Int32, by_tma: Boolean, config: cutlass.Constexpr) -> Ring:
-    """Allocate stages and barriers, initialize the barriers, synchronize the block.
-
-    by_tma: whether TMA copies the streamed operand, too.
-    """
-    STAGES, element = config.stages, ELEMENTS[config.scheme.dtype]
-    streamed = cute.arch.get_dyn_smem(Float32, 1024)
-    packed = streamed + STAGES * config.streamed_room // 4
-    staged = packed + STAGES * config.packed_bytes // 4
-    shifts = cute.arch.alloc_smem(Int32, STAGES)
-    full = cute.arch.alloc_smem(Int64, STAGES, 8)
-    empty = cute.arch.alloc_smem(Int64, STAGES, 8)
-    if warp == 0:
-        cpasync.prefetch_descriptor(maps[1])
-        arrivals = Int32(1 + COPIERS)
-        if by_tma:
-            cpasync.prefetch_descriptor(maps[0])
-            arrivals = Int32(1)
-        with cute.arch.elect_one():
-            for i in cutlass.range_constexpr(STAGES):
-                cute.arch.mbarrier_init(full + i, arrivals)
-                cute.arch.mbarrier_init(empty + i, config.consumers)
-        cute.arch.mbarrier_init_fence()
-    cute.arch.sync_threads()
-    return Ring(streamed, shifts, cute.recast_ptr(packed, dtype=element), staged, full, empty)
-
-
-@cute.jit
-def place_of(tile: Int32, work: Work) -> Place:
-    """Where a tile is. Neighbors in a row follow each other: they share the streamed operand."""
-    column, rest = tile % work.tiles[1], tile // work.tiles[1]
-    row, rest = rest % work.tiles[0], rest // work.tiles[0]
-    return Place(rest // work.slices, row, column, rest % work.slices)
-
-
-@cute.jit
-def ends_of(piece: Int32, work: Work) -> tuple:
-    """The first k-tile of a slice, and the one after its last."""
-    each = cute.ceil_div(work.k_tiles, work.slices)
-    begin = cutlass.min(piece * each, work.k_tiles)
-    return begin, cutlass.min(begin + each, work.k_tiles)
-
-
-@cute.jit
-def produce(
-    operands: tuple,
-    ring: Ring,
-    work: Work,
-    warp: Int32,
-    early: Boolean,
-    reporting: Reporting,
-    most_risk: Uint64,
-    config: cutlass.Constexpr,
-) -> Boolean:
-    """Fill the stages in the order in which `consume` reads them. Run by a warpgroup.
-
-    operands: the streamed one, the same for TMA, and the packed one. early: whether the streamed
-    one may be read before the previous kernel has finished. Returns whether the packed one is too
-    wide: it has more than `most_risk` elements at risk.
-    """
-    streamed, by_tma, packed = operands
-    # Else the compiler reads the thread's index again for each element.
-    PARTS, thread = config.scheme.parts, kept(cute.arch.thread_idx()[0] % COPIERS)
-    leads, aligned = warp == config.consumers, is_aligned(streamed)
-    stage, phase, waits, is_wide = Int32(0), Int32(0), Boolean(True), Boolean(False)
-    if not early:
-        is_wide = judge(reporting, most_risk, warp, config)
-        waits = Boolean(False)
-    if leads or not aligned:
-        for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
-            place = place_of(tile, work)
-            begin, end = ends_of(place.piece, work)
-            for k_tile in cutlass.range(begin, end, unroll=1):
-                bar = ring.full + stage
-                cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
-                shift = Int32(0)
-                if not aligned:
-                    target = ring.streamed + stage * (config.streamed_room // 4)
-                    origin = place.row * config.block_m, k_tile * LINE
-                    shift = copy_tile(streamed, target, place.item, origin, thread, config)
-                    cute.arch.cp_async_mbarrier_arrive_noinc(bar)
-                if leads:
-                    nbytes = Int32(config.packed_bytes)
-                    if aligned:
-                        nbytes += config.streamed_bytes
-                    with cute.arch.elect_one():
-                        simt.element(ring.shifts, stage)[0] = shift
-                        cute.arch.mbarrier_arrive_and_expect_tx(bar, nbytes)
-                    if aligned:
-                        fetch(
-                            by_tma, place.row, k_tile, place.item * by_tma.item_stride, stage, bar
-                        )
-                if waits:
-                    is_wide = judge(reporting, most_risk, warp, config)
-                    waits = Boolean(False)
-                if leads:
-                    for part in cutlass.range_constexpr(PARTS):
-                        at = place.item * packed.item_stride * PARTS + part
-                        fetch(packed, place.column, k_tile, at, stage * PARTS + part, bar)
-                stage, phase = next_stage(stage, phase, config.stages)
-        cute.arch.cp_async_wait_group(0)
-    if waits:
-        is_wide = judge(reporting, most_risk, warp, config)
-    return is_wide
-
-
-@cute.jit
-def judge(
-    reporting: Reporting, most_risk: Uint64, warp: Int32, config: cutlass.Constexpr
-) -> Boolean:
-    """Whether the packed operand, which the previous kernel has finished, is too wide.
-
-    The last warp reports, and clears the counts, when all others have read them.
-    """
-    wait_for_previous()
-    is_wide = simt.element(reporting.statuses[0], 0)[0] > most_risk
-    if warp == config.consumers + WARPS - 1:
-        cute.arch.barrier(barrier_id=BARRIER, number_of_threads=config.threads)
-        with cute.arch.elect_one():
-            begin_block(reporting)
-    else:
-        cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=config.threads)
-    return is_wide
 
 
 @cute.jit
@@ -296,19 +149,6 @@ def registers_of_splits(parts: int) -> Splits:
 
 
 @cute.jit
-def discard(ring: Ring, work: Work, config: cutlass.Constexpr) -> None:
-    """Release all stages unread: the producer does not wait to know whether they are needed."""
-    stage, phase = Int32(0), Int32(0)
-    for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
-        begin, end = ends_of(place_of(tile, work).piece, work)
-        for _ in cutlass.range(begin, end, unroll=1):
-            cute.arch.mbarrier_wait(ring.full + stage, phase)
-            if cute.arch.lane_idx() == 0:
-                cute.arch.mbarrier_arrive(ring.empty + stage)
-            stage, phase = next_stage(stage, phase, config.stages)
-
-
-@cute.jit
 def fill(
     held: cute.Tensor,
     ring: Ring,
@@ -330,14 +170,10 @@ def fill(
 
 @cute.jit
 def fill_first(
-    held: cute.Tensor,
-    ring: Ring,
-    chain: cutlass.Constexpr,
-    spots: list,
-    aligned: Boolean,
-    config: cutlass.Constexpr,
+    given: tuple, chain: cutlass.Constexpr, aligned: Boolean, config: cutlass.Constexpr
 ) -> None:
-    """The same for the first stage."""
+    """The same of the first stage. given: registers, ring, and spots."""
+    held, ring, spots = given
     if aligned:
         fill(held, ring, Int32(0), chain, spots, True, config)
     else:
@@ -398,9 +234,8 @@ def consume(
 
     known: `extremes`.
     """
-    lane, group, PARTS = cute.arch.lane_idx(), warp // WARPS, config.scheme.parts
-    mma = tiled_mma(config)
-    own = mma.get_slice(group * WARPGROUP)
+    lane, mma, PARTS = cute.arch.lane_idx(), tiled_mma(config), config.scheme.parts
+    own = mma.get_slice(warp // WARPS * WARPGROUP)
     tiles = tiles_of(ring.packed, config.block_n, config.packed_major, config.stages * PARTS)
     rB = mma.make_fragment_B(own.partition_B(tiles))
     # ((2, 2, block_n / 8), 1, 1)
@@ -416,14 +251,13 @@ def consume(
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         begin, end = ends_of(place_of(tile, work).piece, work)
         left += end - begin
-    stage, phase = Int32(0), Int32(0)
-    doubtful = Int32(0)
+    stage, phase, doubtful = Int32(0), Int32(0), Int32(0)
     if left > 0:
         cute.arch.mbarrier_wait(ring.full + stage, phase)
-        fill_first(held, ring, 0, spots, aligned, config)
+        fill_first((held, ring, spots), 0, aligned, config)
     split(held, splits[0])
     if left > 0:
-        fill_first(held, ring, 1, spots, aligned, config)
+        fill_first((held, ring, spots), 1, aligned, config)
     given = sums, chain_sums, losses, splits, held, rB, ring, spots
     for tile in cutlass.range(work.first, work.count, work.step, unroll=1):
         place = place_of(tile, work)
@@ -473,7 +307,7 @@ def compute_again(output: Output, work: Work, batch: Int32, config: cutlass.Cons
     result = Result(output.starts, work.shape, *rest)
     multiply_instead(operands, result, work.k, batch, own)
     thread, _, _ = cute.arch.thread_idx()
-    size = Int32((work.slices - 1) * output.slice_step)  # at most a tile per multiprocessor
+    size = Int32((work.slices - 1) * output.slice_step)  # at most three tiles per multiprocessor
     first, step = work.first * config.threads + thread, work.step * config.threads
     start, item_step = output.starts[0] + output.slice_step, output.steps[0]
     for item in cutlass.range(batch, unroll=1):
@@ -527,10 +361,8 @@ def kernel(
     tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
     count = tiles[0] * tiles[1] * slices * batch
     work = Work((m, n), k, tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
-    is_wide, reporting = (
-        Boolean(False),
-        Reporting(report, (status,), Int32(1), Int32(FIRST | LAST)),
-    )
+    is_wide = Boolean(False)
+    reporting = Reporting(report, (status,), Int32(1), Int32(FIRST | LAST))
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
@@ -558,7 +390,9 @@ def kernel(
             discard(ring, work, config)
         else:
             consume(streamed, ring, work, output, known, warp, config)
-    if is_wide:
+    # Else the compiler places this code, which rarely runs, before the loops: products of one tile
+    # per block then took 7 µs longer.
+    if kept(Int32(is_wide)) != 0:
         cute.arch.sync_threads()
         compute_again(output, work, batch, config)
 

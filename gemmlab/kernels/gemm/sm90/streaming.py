@@ -59,11 +59,11 @@ def rows_of(lane: Int32, config: Any) -> tuple:
 
 @cute.jit
 def spots_of(streamed: Streamed, warp: Int32, lane: Int32, config: cutlass.Constexpr) -> list:
-    """Where a thread's elements are in a tile.
+    """Two numbers that say where a thread's elements are in a tile.
 
-    If TMA has copied it, words where pairs begin, for each k of two, or each eight of 32. Else the
-    first word, and how far shifts are from the tile's: of its vectors, or in two bits of each k of
-    two.
+    If TMA has copied it, they are words where pairs begin: of a K-major one, the first, and that of
+    an MN-major one for each k of two. Else the first word, and how far shifts are from the tile's:
+    of the thread's vectors, or, in two bits each, of each k of two.
     """
     t, (first, _) = lane % 4, rows_of(lane, config)
     ld, vector = Int32(streamed.ld & 3), warp * 16 + first
@@ -74,12 +74,10 @@ def spots_of(streamed: Streamed, warp: Int32, lane: Int32, config: cutlass.Const
         shifts = [(2 * t + e) * ld & 3 for e in range(2)]
         others = [2 * t * config.pitch + vector, shifts[0] + 4 * shifts[1]]
     else:
-        line = vector * LENGTH
-        spots = [line + (2 * i + t // 2 ^ first) * 4 + t % 2 * 2 for i in range(4)]
+        spots = [vector * LENGTH + (t // 2 ^ first) * 4 + t % 2 * 2, Int32(0)]
         others = [vector * config.pitch + 2 * t, first * ld & 3]
     aligned = is_aligned(streamed)
-    chosen = [cutlass.select_(aligned, x, y) for x, y in zip(spots, others, strict=False)]
-    return [kept(x) for x in (*chosen, *spots[2:])]
+    return [kept(cutlass.select_(aligned, x, y)) for x, y in zip(spots, others, strict=True)]
 
 
 def load(staged: cute.Pointer, chain: int, spots: list, config: Any) -> list:
@@ -93,14 +91,14 @@ def load(staged: cute.Pointer, chain: int, spots: list, config: Any) -> list:
                 found.append([[pair[h] for pair in pairs] for h in range(2)])
             else:
                 i, at = step % 2 * 2 + eight, step // 2 * (LENGTH * config.block_m)
-                line = staged + spots[i] + at
+                line = staged + (spots[0] ^ 8 * i) + at
                 found.append([vectors.read(line + 8 * h * LENGTH, 2) for h in range(2)])
     return found
 
 
 def load_shifted(staged: cute.Pointer, shift: Int32, chain: int, spots: list, config: Any) -> list:
     """The same of a tile that TMA has not copied. shift: of its first line; see `copy_tile`."""
-    first, own = spots[:2]
+    first, own = spots
     if config.streamed_major == "mn":
         lines = [first + e * config.pitch + (shift + (own >> 2 * e) & 3) for e in range(2)]
         k_step, row_step = config.pitch, 1
