@@ -153,9 +153,9 @@ def test_the_wide_tile() -> None:
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.slow
 def test_slices(swapped: bool) -> None:
-    for k, sms in ((520, 8), (1200, 9), (256, 132)):
+    for k, sms, waves in ((520, 8, 1), (1200, 9, 1), (256, 132, 1), (768, 3, 3)):
         a, b = families.FAMILIES["normal"](np.random.default_rng(k), 130, 66, k)
-        found = Run(a[None], b, swapped=swapped, waves=1, sms=sms)
+        found = Run(a[None], b, swapped=swapped, waves=waves, sms=sms)
         pack = "pack_k_major" if swapped else "pack_mn_major"
         assert found.kernels == [pack, "multiply_streamed", "add_slices"]
         check(found.c[0], a, b, 4)
@@ -169,6 +169,16 @@ def test_stacks() -> None:
     for swapped, waves in WAYS:
         check(Run(a, b, swapped=swapped, waves=waves, sms=9).c, a, b, 4)
         check(Run(a, b[0], swapped=swapped, waves=waves, sms=9).c, a, b[0], 4)
+
+
+@pytest.mark.parametrize(("transposed", "swapped"), [*product(LAYOUTS, (False, True))])
+@pytest.mark.slow
+def test_matrices_of_a_stack_need_not_be_aligned_alike(
+    transposed: tuple[bool, bool], swapped: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((4, 19, 75), "f4"), rng.standard_normal((4, 75, 21), "f4")
+    check(Run(a, b, transposed=transposed, swapped=swapped).c, a, b, 4)
 
 
 @pytest.mark.parametrize(("swapped", "waves"), WAYS)
