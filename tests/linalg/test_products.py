@@ -19,6 +19,7 @@ from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.runtime.kernels import artifact_of
 from gemmlab.linalg.shapes import Operand
+from gemmlab.problems.rounding import sum_bound_u
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, stages=4, cluster=1)
@@ -33,9 +34,13 @@ def product(
     tile: TileConfig,
     alpha: float = 1.0,
     beta: float = 0.0,
+    doubts: bool = False,
     **checks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """C of a plan with that tile, from C = `before`, and its report."""
+    """C of a plan with that tile, from C = `before`, and its report.
+
+    doubts: whether doubtful sums are computed again.
+    """
     (m, k), n = a.shape, b.shape[1]
     k_major = tile.a_major == "k", tile.b_major == "k"
     stored = a if k_major[0] else a.T, b.T if k_major[1] else b
@@ -66,7 +71,7 @@ def product(
     launches = [
         *plan.pack(operands[0], packed[0], at[0], works[0]),
         *plan.pack(operands[1], packed[1], at[1], works[1]),
-        *plan.multiply(wanted, tile, operands, packed, at, works, reporting, *rest),
+        *plan.multiply(wanted, tile, operands, packed, at, works, reporting, *rest, checks=doubts),
     ]
     for launch in launches:
         memory.run(launch)
@@ -205,3 +210,26 @@ def test_alpha_and_beta_and_what_is_not_finite(shape: tuple[int, int, int]) -> N
     assert np.allclose(c[finite], exact[finite], rtol=1e-5, atol=1e-5)
     marked = shape[0] + shape[1] - 1  # elements of one row and one column
     assert report.tolist() == [2 * WIDE_COUNT, 2, 0, marked, 0]
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.slow
+def test_many_doubtful_sums_of_a_warp(tiny: bool) -> None:
+    """An identity plus small numbers: nearly all sums are small compared with what may be lost.
+
+    If a column has a number too small for TF32's parts, its sums are multiplied and added.
+    """
+    m, n, k = 70, 65, 512
+    rng = np.random.default_rng(0)
+    a, b = (x.astype("f4") for x in (np.eye(m, k), np.eye(k, n)))
+    a += rng.standard_normal((m, k), "f4") * np.float32(2**-13)
+    b += rng.standard_normal((k, n), "f4") * np.float32(2**-13)
+    if tiny:
+        b[300, 20] = 2.0**-110
+    c, report = product(a, b, SMALL, alpha=2.0, beta=-1.0, doubts=True)
+    added = before(m, n)
+    exact = 2.0 * (a.astype(float) @ b.astype(float)) - added
+    size = 2.0 * (np.abs(a).astype(float) @ np.abs(b)) + np.abs(added)
+    assert (np.abs(c - exact) <= sum_bound_u(k) * U * size).all()
+    *_, doubtful, _ = report.tolist()
+    assert doubtful > 0.2 * m * n  # more than 48 of each warp: tensor cores compute them

@@ -318,19 +318,19 @@ def kernel(
         doubtful |= finish(sums, output, staged, *rest)
         cute.arch.sync_threads()
 
-    def add(tile: Int32, note: Int32) -> None:
+    def add(tile: Int32, note: Int32, count: Int32, share: recompute.Share) -> None:
         item, tile_m, tile_n = tile_coordinates(tile, m, n, config)
         holder, piece = note // (config.warp_m // 16), note % (config.warp_m // 16)
         columns, lane = BN // config.warp_n, cute.arch.lane_idx()
         row = tile_m * BM + holder // columns * config.warp_m + 16 * piece + lane // 4
         at = item, row, tile_n * BN + holder % columns * config.warp_n + lane % 4 * 2
-        share = recompute.Share(cute.arch.make_warp_uniform(cute.arch.warp_idx()), WARPS)
         which = tile * config.notes + note
-        finish_doubtful(output, at, config.warp_n // 8, which, share, (m, n))
+        finish_doubtful(output, at, config.warp_n // 8, which, count, share, (m, n))
 
     if recompute.somewhere(doubtful, config.threads):
         own_tiles = recompute.Tiles(bx, blocks, tiles)
-        recompute.add_noted(own_notes, own_tiles, config.notes, add)
+        own_warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        recompute.add_noted(own_notes, own_tiles, config.notes, own_warp, WARPS, add)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -326,15 +326,18 @@ def finish_doubtful(
     at: tuple,
     pairs: cutlass.Constexpr,
     which: Int32,
+    count: Int32,
     share: Share,
     sizes: tuple,
 ) -> None:
-    """Add doubtful sums to C, in the warp's share of a note. at: item, row, and column of the first
-    sum of those that the thread's lane has noted."""
+    """Add the `count` doubtful sums of a note to C, in the warp's share.
+
+    at: item, row, and column of the first sum of those that the thread's lane has noted.
+    """
     (item, row, col), (m, n) = at, sizes
     mC = cute.make_tensor(
         output.c + item * output.batch_c, cute.make_layout((m, n), stride=(output.ldc, 1))
     )
     doubts = Doubts(bits_of(output.notes, which, pairs), [row, row + 8], col)
     rest = output.factors, item, mC, output.alpha, output.notes.number
-    add_doubtful(doubts, share, pairs, *rest)
+    add_doubtful(doubts, count, share, pairs, *rest)

@@ -167,17 +167,17 @@ def consume(
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
     own_warp = cute.arch.make_warp_uniform(thread // 32)
 
-    def add(number: Int32, holder: Int32) -> None:
+    def add(number: Int32, holder: Int32, count: Int32, share: Share) -> None:
         item, tile_m, tile_n = tile_coordinates(number // CLUSTER, work.m, work.n, config)
         row, col = coords[(0, 0, 0), 0, 0]
         at = item, tile_m * BM + row + 16 * (holder - own_warp), tile_n * BN + col
-        which, share = number * config.notes + holder, Share(own_warp, config.notes)
-        finish_doubtful(output, at, BN // 8, which, share, (work.m, work.n))
+        which = number * config.notes + holder
+        finish_doubtful(output, at, BN // 8, which, count, share, (work.m, work.n))
 
     if somewhere(doubtful, CONSUMERS * WARPGROUP):
         one, rank = CLUSTER, work.block % CLUSTER  # tiles of blocks, not of clusters
         own_tiles = Tiles(first * one + rank, step * one, work.tiles * one)
-        add_noted(output.notes, own_tiles, config.notes, add)
+        add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add)
 
 
 @cute.jit

@@ -6,9 +6,11 @@ that C holds beta·D alone, and notes it in memory: for each tile a *note* says 
 any, and then each lane has bits for its own sums. When the warps of a block have stored all tiles,
 and one of them has noted a sum, they go through all notes of the block together.
 
-There are few doubtful sums, if any: a warp takes every eighth one of a note, say, and its lanes
-share the terms. If there are more than `FEW` in a note, the warp takes every eighth group of
-columns instead. Each lane computes all its sums there, and adds those that are doubtful.
+There are few doubtful sums, if any. The warps take turns at the notes of a tile, and the lanes
+share the terms of one sum after the other. If a note has more than `ALONE`, all warps take turns at
+its sums. If it has more than `FEW`, they take turns at groups of columns: a warp computes all sums
+of a group by tensor cores, in TF32 as `direct` does, and adds those that are doubtful. Where
+elements are too small for that, or a sum is not finite, it multiplies and adds in float32.
 """
 
 from typing import NamedTuple
@@ -16,16 +18,20 @@ from typing import NamedTuple
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
-from gemmlab.kernels import atomics
+from gemmlab.kernels import atomics, vectors
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import PAIRS
+from gemmlab.kernels.gemm.sm90.splitting import large_part
 
-FEW = 48
+ALONE, FEW = 8, 48
 SUMS = 8  # of products of two elements, per lane
 COLUMNS = 2  # pairs of them, of a group
 AHEAD = 4  # notes that a lane reads at once
 MULTIPLYING = 5  # barrier of all threads that multiply
+INFINITY = float("inf")
+SMALLEST = 2.0**-101  # of an element whose TF32 parts lose no bits but the last two
 CHAIN = 32  # terms that are added to a sum of their own first
+STEP = 8  # of them, which a tensor core's instruction adds
 
 
 class Factor(NamedTuple):
@@ -68,18 +74,20 @@ def words_of(pairs: int) -> int:
 
 @cute.jit
 def note_bits(notes: Notes, which: Int32, bits: cute.Tensor) -> Int32:
-    """Store the bits of the thread's sums. Returns whether the warp has doubtful ones."""
-    own = Uint32(0)
+    """Store the bits of the thread's sums. Returns how many doubtful ones the warp has."""
+    count = Int32(0)
     for i in cutlass.range_constexpr(cute.size(bits)):
         at = notes.count + (Int64(which) * cute.size(bits) + i) * 32 + cute.arch.lane_idx()
         simt.element(notes.start, at)[0] = bits[i]
-        own |= bits[i]
-    return Int32(cute.arch.vote_ballot_sync(own != 0) != 0)
+        count += Int32(cute.arch.popc(bits[i]))
+    for level in cutlass.range_constexpr(5):
+        count += cute.arch.shuffle_sync_bfly(count, 16 >> level)
+    return Int32(count)
 
 
 @cute.jit
 def note(notes: Notes, which: Int32, doubtful: Int32) -> None:
-    """Store whether the warp has doubtful sums in a tile."""
+    """Store how many doubtful sums the warp has in a tile."""
     if cute.arch.lane_idx() == 0:
         simt.element(notes.start, which)[0] = Uint32(doubtful)
 
@@ -96,7 +104,7 @@ class Share(NamedTuple):
     """Which doubtful sums a warp computes: every `warps`-th one from number `first` on."""
 
     first: Int32
-    warps: cutlass.Constexpr
+    warps: Int32
 
 
 @cute.jit
@@ -111,8 +119,15 @@ def somewhere(found: Int32, threads: cutlass.Constexpr) -> Boolean:
 
 
 @cute.jit
-def add_noted(notes: Notes, tiles: Tiles, each: cutlass.Constexpr, add: cutlass.Constexpr) -> None:
-    """Call `add(tile, i)` if note `i` of a tile, of `each`, says that there are doubtful sums."""
+def add_noted(
+    notes: Notes,
+    tiles: Tiles,
+    each: cutlass.Constexpr,
+    warp: Int32,
+    warps: cutlass.Constexpr,
+    add: cutlass.Constexpr,
+) -> None:
+    """Call `add(tile, i, count, share)` if note `i` of a tile, of `each`, has sums for the warp."""
     lane, count = cute.arch.lane_idx(), cute.ceil_div(tiles.count - tiles.first, tiles.step) * each
     for begin in cutlass.range(0, count, 32 * AHEAD, unroll=1):
         words = cute.make_rmem_tensor(AHEAD, Int32)
@@ -121,16 +136,23 @@ def add_noted(notes: Notes, tiles: Tiles, each: cutlass.Constexpr, add: cutlass.
             if number < count:
                 tile = tiles.first + number // each * tiles.step
                 value = Uint32(simt.element(notes.start, tile * each + number % each)[0])
-            words[r] = Int32(cute.arch.vote_ballot_sync(value != 0))
+            words[r] = Int32(value)
         for r in cutlass.range(AHEAD, unroll=1):
-            left = Uint32(0)
+            word = Int32(0)
             for i in cutlass.range_constexpr(AHEAD):
                 if r == i:
-                    left = Uint32(words[i])
+                    word = Int32(words[i])
+            left = Uint32(cute.arch.vote_ballot_sync(word != 0))
             while left != 0:
-                number = begin + 32 * r + lowest(left)
+                i = lowest(left)
                 left = left & (left - 1)
-                add(tiles.first + number // each * tiles.step, number % each)
+                number, doubtful = begin + 32 * r + i, cute.arch.shuffle_sync(word, i)
+                share = Share(warp, Int32(warps))
+                if doubtful <= ALONE:
+                    share = Share(Int32(0), Int32(1))
+                if doubtful > ALONE or number % warps == warp:
+                    tile = tiles.first + number // each * tiles.step
+                    add(tile, number % each, doubtful, share)
 
 
 @cute.jit
@@ -152,6 +174,7 @@ def lowest(word: Uint32) -> Int32:
 @cute.jit
 def add_doubtful(
     doubts: Doubts,
+    count: Int32,
     share: Share,
     pairs: cutlass.Constexpr,
     factors: Factors,
@@ -162,13 +185,8 @@ def add_doubtful(
 ) -> None:
     """C += alpha·A·B where sums are doubtful, in the warp's share of them.
 
-    number: where they are counted.
+    count: of all warps' shares. number: where they are counted.
     """
-    count = Int32(0)
-    for i in cutlass.range_constexpr(cute.size(doubts.bits)):
-        count += cute.arch.popc(doubts.bits[i])
-    for level in cutlass.range_constexpr(5):
-        count += cute.arch.shuffle_sync_bfly(count, 16 >> level)
     if share.first == 0 and cute.arch.lane_idx() == 0:
         atomics.add(number, Uint64(count))
     (a, b, ends), (m, n) = factors, mC.shape
@@ -212,7 +230,7 @@ def add_each(
                 left = left & (left - 1)
                 if others == 0:
                     add_element(mA, mB, mC, (at, first + i // 2 * 8 + i % 2), ends, alpha)
-                    others = Int32(share.warps)
+                    others = share.warps
                 others -= 1
 
 
@@ -253,26 +271,12 @@ def add_groups(
     ends: tuple,
     alpha: Float32,
 ) -> None:
-    """Compute all sums of each thread in the warp's groups of columns; add those in doubt."""
-    m, n = mC.shape
-    rows = [cutlass.min(row, m - 1) for row in doubts.rows]
+    """Compute all sums in the warp's groups of columns; add those in doubt."""
     sums = cute.make_rmem_tensor((2, 2, COLUMNS), Float32)
-    chain = cute.make_rmem_tensor((2, 2, COLUMNS), Float32)
+    wanted = cute.make_rmem_tensor((2, 2, COLUMNS), Int32)
     places = [(e, h, j) for e in range(2) for h in range(2) for j in range(COLUMNS)]
     for group in cutlass.range(share.first, pairs // COLUMNS, share.warps, unroll=1):
-        first = doubts.column + group * (8 * COLUMNS)
-        columns = [[first + (8 * j + e) for e in range(2)] for j in range(COLUMNS)]
-        inside = [[cutlass.min(column, n - 1) for column in pair] for pair in columns]
-        sums.fill(0.0)
-        for begin in cutlass.range(ends[0], ends[1], CHAIN, unroll=1):
-            chain.fill(0.0)
-            for kk in cutlass.range(begin, cutlass.min(begin + CHAIN, ends[1]), unroll=4):
-                own = [mA[row, kk] for row in rows]
-                others = [[mB[kk, column] for column in pair] for pair in inside]
-                for e, h, j in places:
-                    chain[e, h, j] += own[h] * others[j][e]
-            sums.store(sums.load() + chain.load())
-        start = group * COLUMNS
+        first, start = doubts.column + group * (8 * COLUMNS), group * COLUMNS
         for h in cutlass.range_constexpr(2):
             word = Uint32(0)
             for i in cutlass.range_constexpr(words_of(pairs)):
@@ -280,7 +284,96 @@ def add_groups(
                     word = Uint32(doubts.bits[h, i])
             for j in cutlass.range_constexpr(COLUMNS):
                 for e in cutlass.range_constexpr(2):
-                    bit = (start + j) % PAIRS * 2 + e
-                    if (word >> Uint32(bit)) & Uint32(1) != 0:
-                        at = doubts.rows[h], columns[j][e]
-                        mC[at] += alpha * sums[e, h, j]
+                    wanted[e, h, j] = Int32(word >> Uint32((start + j) % PAIRS * 2 + e)) & 1
+        sound = multiply_group(sums, doubts.rows, first, mA, mB, ends)
+        for place in places:
+            if wanted[place] != 0 and not cute.math.absf(sums[place]) < INFINITY:
+                sound = Boolean(False)
+        if cute.arch.vote_ballot_sync(not sound) != 0:
+            add_up_group(sums, doubts.rows, first, mA, mB, ends)
+        for e, h, j in places:
+            if wanted[e, h, j] != 0:
+                mC[doubts.rows[h], first + (8 * j + e)] += alpha * sums[e, h, j]
+
+
+@cute.jit
+def multiply_group(
+    sums: cute.Tensor, rows: list, first: Int32, mA: cute.Tensor, mB: cute.Tensor, ends: tuple
+) -> Boolean:
+    """Sums of a group of columns by tensor cores. Returns whether no element was too small.
+
+    In the fragments of m16n8k8, lane 4·g + t has of A the rows g and k t and t + 4, of B the
+    column g and the same k, and of the sums the rows g and columns 2·t and 2·t + 1.
+    """
+    (m, _), (_, n) = mA.shape, mB.shape
+    g, t = cute.arch.lane_idx() // 4, cute.arch.lane_idx() % 4
+    own = [cutlass.min(row, m - 1) for row in rows]
+    columns = [cutlass.min(first - 2 * t + (8 * j + g), n - 1) for j in range(COLUMNS)]
+    chain = cute.make_rmem_tensor((2, 2, COLUMNS), Float32)
+    least = cute.make_rmem_tensor(1, Float32)
+    sums.fill(0.0)
+    least.fill(INFINITY)
+    for begin in cutlass.range(ends[0], ends[1], CHAIN, unroll=1):
+        chain.fill(0.0)
+        for k in cutlass.range(begin, cutlass.min(begin + CHAIN, ends[1]), STEP, unroll=2):
+            at = [cutlass.min(k + t + 4 * i, ends[1] - 1) for i in range(2)]
+            inside = [k + t + 4 * i < ends[1] for i in range(2)]
+            a = [
+                vectors.either(inside[i], mA[own[h], at[i]], Float32(0))
+                for i in range(2)
+                for h in range(2)
+            ]
+            high_a, low_a = split_elements(a, least)
+            for j in cutlass.range_constexpr(COLUMNS):
+                b = [vectors.either(inside[i], mB[at[i], columns[j]], Float32(0)) for i in range(2)]
+                high_b, low_b = split_elements(b, least)
+                found = [Float32(0) for _ in range(4)]
+                for x, y in ((low_a, low_b), (low_a, high_b), (high_a, low_b), (high_a, high_b)):
+                    found = multiply_step(x, y, found)
+                for i in cutlass.range_constexpr(4):
+                    chain[i % 2, i // 2, j] += found[i]
+        sums.store(sums.load() + chain.load())
+    return least[0] >= SMALLEST
+
+
+def split_elements(elements: list, least: cute.Tensor) -> tuple:
+    """The bits of high and low TF32 parts. least: the smallest magnitude so far, except 0."""
+    high = [large_part(x) for x in elements]
+    low = [large_part(x - y) for x, y in zip(elements, high, strict=True)]
+    for x in elements:
+        size = cute.math.absf(x)
+        least[0] = cute.arch.fmin(least[0], vectors.either(size > 0, size, Float32(INFINITY)))
+    return tuple([x.bitcast(Int32) for x in part] for part in (high, low))
+
+
+def multiply_step(a: list, b: list, sums: list) -> list:
+    """One m16n8k8: the sums and the products of TF32 parts."""
+    text = (
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {{$w0}, {$w1}, {$w2}, {$w3}}, "
+        "{{$r0}, {$r1}, {$r2}, {$r3}}, {{$r4}, {$r5}}, {{$r6}, {$r7}, {$r8}, {$r9}};"
+    )
+    given = [*a, *b, *sums]
+    found = cute.arch.inline_ptx(text, write_only_types=[Float32] * 4, read_only_args=given)
+    return list(found)
+
+
+@cute.jit
+def add_up_group(
+    sums: cute.Tensor, rows: list, first: Int32, mA: cute.Tensor, mB: cute.Tensor, ends: tuple
+) -> None:
+    """The same by multiply-adds in float32."""
+    (m, _), (_, n) = mA.shape, mB.shape
+    own = [cutlass.min(row, m - 1) for row in rows]
+    columns = [[cutlass.min(first + (8 * j + e), n - 1) for e in range(2)] for j in range(COLUMNS)]
+    chain = cute.make_rmem_tensor((2, 2, COLUMNS), Float32)
+    sums.fill(0.0)
+    for begin in cutlass.range(ends[0], ends[1], CHAIN, unroll=1):
+        chain.fill(0.0)
+        for k in cutlass.range(begin, cutlass.min(begin + CHAIN, ends[1]), unroll=4):
+            a = [mA[row, k] for row in own]
+            b = [[mB[k, column] for column in pair] for pair in columns]
+            for j in cutlass.range_constexpr(COLUMNS):
+                for e in cutlass.range_constexpr(2):
+                    for h in cutlass.range_constexpr(2):
+                        chain[e, h, j] += a[h] * b[j][e]
+        sums.store(sums.load() + chain.load())

@@ -273,16 +273,16 @@ def consume(
         rest = known, place, tile * config.consumers + warp, work.shape, warp, config
         doubtful |= finish_tile(sums, losses, output, ring.staged, *rest)
 
-    def add(tile: Int32, holder: Int32) -> None:
-        place, share = place_of(tile, work), Share(warp, config.consumers)
+    def add(tile: Int32, holder: Int32, count: Int32, share: Share) -> None:
+        place = place_of(tile, work)
         begin, end = ends_of(place.piece, work)
         ends = begin * LINE, cutlass.min(end * LINE, work.k)
-        rest = tile * config.consumers + holder, share, work.shape, holder, config
+        rest = tile * config.consumers + holder, count, share, work.shape, holder, config
         finish_doubtful(output, place, ends, *rest)
 
     if somewhere(doubtful, GROUPS * WARPGROUP):
         own_tiles = Tiles(work.first, work.step, work.count)
-        add_noted(output.notes, own_tiles, config.consumers, add)
+        add_noted(output.notes, own_tiles, config.consumers, warp, config.consumers, add)
 
 
 @cute.jit

@@ -153,6 +153,7 @@ def finish_doubtful(
     place: Place,
     ends: tuple,
     which: Int32,
+    count: Int32,
     share: Share,
     shape: tuple,
     warp: Int32,
@@ -167,7 +168,7 @@ def finish_doubtful(
     pairs = config.block_n // 8
     doubts = Doubts(bits_of(output.notes, which, pairs), rows, column)
     rest = place.item, mC, output.factors[0], output.notes.number
-    add_doubtful(doubts, share, pairs, Factors(*output.operands, ends), *rest)
+    add_doubtful(doubts, count, share, pairs, Factors(*output.operands, ends), *rest)
 
 
 def scale_columns(sums: cute.Tensor, factors: list) -> None:
