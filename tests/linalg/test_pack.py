@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulation import DeviceImage
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gemmlab.kernels.gemm.sm90.config import (
@@ -135,6 +135,7 @@ def test_vectors_of_tiny_numbers_have_no_shortfall(peak: float, known: bool) -> 
 
 
 @given(SEEDS)
+@example(9355)  # would overflow float32
 def test_shortfalls_bound_what_the_terms_add_up_to(seed: int) -> None:
     rng = np.random.default_rng(seed)
     depth = int(rng.integers(1, 200))
@@ -143,7 +144,8 @@ def test_shortfalls_bound_what_the_terms_add_up_to(seed: int) -> None:
     if rng.random() < 0.5:  # as far from the bound as an order can be
         pair = np.sort(pair, axis=1)
         pair[1] = pair[1, ::-1]
-    pair *= 2.0 ** rng.integers(-70, 70)
+    finite = 127 - int(np.frexp(pair.max())[1])  # the largest factor's exponent
+    pair *= 2.0 ** min(int(rng.integers(-70, 70)), finite)
     a, b = (pair := pair.astype(np.float32)).astype(float)
     peaks = np.frexp(pair.astype(float).max(axis=1))[1] - 1
     shortfall = float(reference.shortfalls(pair).astype(float).sum())

@@ -92,7 +92,7 @@ def seconds_of(
     block's first tile takes `ends` longer than its k-tiles, each other one `between`.
     """
     found, k_tiles, single = list[Any](), ceil_div(k, LINE), direct.unaligned(m, n, k, k_major)
-    right = n >= m  # of equal ones, the right one is mostly faster
+    right = n >= m  # of two equally large factors, streaming the right one is mostly faster
     for route in routes(arch, k_major, k):
         tile, order = route.tile, -1 if route.swapped else 1
         if route.swapped != right:

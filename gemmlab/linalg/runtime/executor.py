@@ -115,9 +115,9 @@ def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:
 def _tensor_map(wanted: Map) -> TensorMap:
     """Return the tensor map for a planned Map: swizzled boxes, zeros outside the tensor.
 
-    Kernels do without a map that is not required if its tensor is not aligned. In its place they
-    get a map of the elements from the aligned address before the tensor to the tensor's first
-    element, so that the emulator keeps the tensor as far from an aligned address as it is.
+    Kernels do without a map that is not required if its tensor is not aligned. They then get a map
+    of the elements from the aligned address before the tensor to its first element, so that the
+    emulator does not move the tensor to an aligned address.
     """
     address, shape, strides = wanted.address, wanted.shape, wanted.strides
     if not wanted.required:
