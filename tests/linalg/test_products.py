@@ -15,13 +15,16 @@ from gemmlab.compile.cute import compile_rung
 from gemmlab.cubin.tools import sass
 from gemmlab.kernels import ladder
 from gemmlab.kernels.gemm.sm90.config import BF16X6, WIDE_COUNT, TileConfig
+from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.again import again
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.runtime.kernels import artifact_of
 from gemmlab.linalg.shapes import Operand
 from gemmlab.problems.rounding import sum_bound_u
 
 U = 2.0**-24
+CHECKS = ("races", "global-races", "copies", "barriers", "clusters", "warps")
 SMALL = TileConfig(block_m=64, block_n=64, stages=4, cluster=1)
 PAIR = TileConfig(
     block_m=128, block_n=64, stages=3, cluster=2, a_major="mn", b_major="k", promote_k=32
@@ -158,8 +161,7 @@ def test_nothing_is_found_where_stages_and_totals_are_used_again(
     blocks compute non-finite rows again."""
     a, b = matrices(*shape)
     a[3, 5] = np.nan
-    kinds = ("races", "global-races", "copies", "barriers", "clusters", "warps")
-    c, report = product(a, b, tile, check=kinds, order=order)
+    c, report = product(a, b, tile, check=CHECKS, order=order)
     assert np.isnan(c[3]).all() and np.isfinite(np.delete(c, 3, axis=0)).all()
     assert report[1:].tolist() == [1, 0, shape[1], 0]
 
@@ -212,6 +214,14 @@ def test_alpha_and_beta_and_what_is_not_finite(shape: tuple[int, int, int]) -> N
     assert report.tolist() == [2 * WIDE_COUNT, 2, 0, marked, 0]
 
 
+def identity_plus_small(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    a, b = (x.astype("f4") for x in (np.eye(m, k), np.eye(k, n)))
+    a += rng.standard_normal((m, k), "f4") * np.float32(2**-13)
+    b += rng.standard_normal((k, n), "f4") * np.float32(2**-13)
+    return a, b
+
+
 @pytest.mark.parametrize("tiny", [False, True])
 @pytest.mark.slow
 def test_many_doubtful_sums_of_a_warp(tiny: bool) -> None:
@@ -220,10 +230,7 @@ def test_many_doubtful_sums_of_a_warp(tiny: bool) -> None:
     If a column has a number too small for TF32's parts, its sums are multiplied and added.
     """
     m, n, k = 70, 65, 512
-    rng = np.random.default_rng(0)
-    a, b = (x.astype("f4") for x in (np.eye(m, k), np.eye(k, n)))
-    a += rng.standard_normal((m, k), "f4") * np.float32(2**-13)
-    b += rng.standard_normal((k, n), "f4") * np.float32(2**-13)
+    a, b = identity_plus_small(m, n, k)
     if tiny:
         b[300, 20] = 2.0**-110
     c, report = product(a, b, SMALL, alpha=2.0, beta=-1.0, doubts=True)
@@ -233,3 +240,31 @@ def test_many_doubtful_sums_of_a_warp(tiny: bool) -> None:
     assert (np.abs(c - exact) <= sum_bound_u(k) * U * size).all()
     *_, doubtful, _ = report.tolist()
     assert doubtful > 0.2 * m * n  # more than 48 of each warp: tensor cores compute them
+
+
+@pytest.mark.parametrize("beta", [0.0, -1.0])
+@pytest.mark.slow
+def test_blocks_with_many_doubtful_sums_compute_their_tiles_again(beta: float) -> None:
+    """Two tiles per block, in TF32: sums that are not doubtful have other bits, too. But not where
+    C is added to, which has been overwritten.
+
+    One row has a NaN, one column a number too small for TF32's parts.
+    """
+    m, n, k = 300, 70, 512
+    tile = plan.with_again(PAIR, again(SM90, k, (False, True)))
+    a, b = identity_plus_small(m, n, k)
+    a[5, 7], b[300, 20] = np.nan, 2.0**-110
+    c, report = product(a, b, tile, alpha=2.0, beta=beta, doubts=True, check=CHECKS)
+    by_warps, same = product(a, b, PAIR, alpha=2.0, beta=beta, doubts=True)
+    added = beta * before(m, n)
+    exact = 2.0 * (a.astype(float) @ b.astype(float)) + added
+    size = 2.0 * (np.abs(a).astype(float) @ np.abs(b)) + np.abs(added)
+    finite = np.arange(m) != 5
+    for found in (c, by_warps):
+        assert (np.abs(found - exact) <= sum_bound_u(k) * U * size)[finite].all()
+        assert np.isnan(found[5]).all()
+    assert report.tolist() == same.tolist()
+    *_, doubtful, _ = report.tolist()
+    assert doubtful > 0.2 * m * n
+    changed = c[finite] != by_warps[finite]
+    assert (changed.sum() > doubtful) == (beta == 0)

@@ -268,20 +268,19 @@ def multiply(
     result: Result,
     k: Int32,
     division: tuple,
-    blocks: Int32,
+    block: tuple,
     by: Any,
     later: cutlass.Constexpr,
     config: cutlass.Constexpr,
 ) -> None:
-    """Compute this block's items of C = alpha·A·B + beta·D, which `blocks` blocks share.
+    """Compute this block's items of C = alpha·A·B + beta·D.
 
-    division: blocks of a cluster that share k, slices of k, and items. by: as in `Items`; None: it
-    is computed. later: whether the warps have had other roles before, with the registers of
-    `mainloop`.
+    division: blocks of a cluster that share k, slices of k, and items. block: this block's number,
+    and how many blocks there are. by: as in `Items`; None: it is computed. later: whether the warps
+    have had other roles before; see `exchange_registers`.
     """
-    splits, slices, items = division
+    (splits, slices, items), (bx, blocks) = division, block
     thread, _, _ = cute.arch.thread_idx()
-    bx, _, _ = cute.arch.block_idx()
     warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
     ring, staged, flags = set_up(config)
     first, rank, step = bx // splits, bx % splits, blocks // splits
@@ -300,9 +299,7 @@ def multiply(
     if cutlass.const_expr(not config.shares_multiprocessor):
         let_next_start()
     if warp >= config.warps:
-        if cutlass.const_expr(later):
-            cute.arch.setmaxregister_increase(config.registers[0])
-        else:
+        if cutlass.const_expr(not later):
             cute.arch.setmaxregister_decrease(config.registers[0])
         produce(own, ring, flags, warp - config.warps, lane, config)
         if cutlass.const_expr(config.shares_multiprocessor):
@@ -312,9 +309,7 @@ def multiply(
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()
     else:
-        if cutlass.const_expr(later):
-            cute.arch.setmaxregister_decrease(config.registers[1])
-        else:
+        if cutlass.const_expr(not later):
             cute.arch.setmaxregister_increase(config.registers[1])
         share = share_of_a(operands[0].ld, warp, lane, config)
         spots = spots_of_a(config.a_major, warp, lane)
@@ -328,17 +323,30 @@ def multiply(
 
 
 @cute.jit
+def exchange_registers(config: cutlass.Constexpr) -> None:
+    """In a kernel of another method, give the warps the registers that they need in `multiply`."""
+    if cute.arch.make_warp_uniform(cute.arch.warp_idx()) >= config.warps:
+        cute.arch.setmaxregister_increase(config.registers[0])
+    else:
+        cute.arch.setmaxregister_decrease(config.registers[1])
+
+
+@cute.jit
 def multiply_instead(
-    operands: tuple, result: Result, k: Int32, batch: Int32, config: cutlass.Constexpr
+    operands: tuple,
+    result: Result,
+    k: Int32,
+    batch: Int32,
+    block: tuple,
+    config: cutlass.Constexpr,
 ) -> None:
-    """Compute all of C in a kernel of another method, whose warps have ended their roles."""
-    bx, _, _ = cute.arch.block_idx()
-    blocks, _, _ = cute.arch.grid_dim()
-    rows, columns = result.shape
+    """Compute C in a kernel of another method, whose warps have ended their roles and have called
+    `exchange_registers`. block: this block's number, and how many blocks there are."""
+    (bx, blocks), (rows, columns) = block, result.shape
     items = cute.ceil_div(rows, config.block_m) * cute.ceil_div(columns, config.block_n) * batch
     if bx < items:
-        division, own = (1, 1, items), cutlass.min(blocks, items)
-        multiply(operands, result, k, division, own, None, True, config)
+        own = bx, cutlass.min(blocks, items)
+        multiply(operands, result, k, (1, 1, items), own, None, True, config)
 
 
 @cute.kernel
@@ -371,6 +379,7 @@ def kernel(
     by_column: Int32,
     config: cutlass.Constexpr,
 ):
+    bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     operands = (
         Operand(a, lda, batch_a, m, config.a_major, config.block_m),
@@ -379,7 +388,7 @@ def kernel(
     strides = (row_c, column_c), (row_d, column_d)
     result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
     division, by = (splits, slices, items), (by_matrix, by_row, by_column)
-    multiply(operands, result, k, division, blocks, by, False, config)
+    multiply(operands, result, k, division, (bx, blocks), by, False, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

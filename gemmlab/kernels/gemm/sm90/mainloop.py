@@ -37,7 +37,8 @@ cores busy. The blocks of a cluster compute tiles of C one below the other. They
 of B: each copies a share and multicasts it.
 
 If many rows of A or columns of B are wide, float16 parts cannot hold them. The launch then computes
-the product from the float32 operands, as `direct` does, or leaves it to another launch.
+the product from the float32 operands, as `direct` does, or leaves it to another launch. A block
+that finds many doubtful sums computes its own tiles once more in the same way.
 
 Limiter: power. The tensor cores are busy and the clock drops. Shallow products are limited by the
 epilogue, and by L1, which serves wgmma, TMA and stores.
@@ -46,9 +47,10 @@ epilogue, and by L1, which serves wgmma, TMA and stores.
 import cutlass
 from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 
+from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.gemm.sm90.direct import multiply_instead
+from gemmlab.kernels.gemm.sm90.direct import exchange_registers, multiply_instead
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     computes,
@@ -66,9 +68,9 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Share,
     Tiles,
     add_noted,
-    somewhere,
+    threads_with,
 )
-from gemmlab.kernels.gemm.sm90.reporting import BARRIER, INSTEAD, Reporting, begin_block
+from gemmlab.kernels.gemm.sm90.reporting import ALL, BARRIER, INSTEAD, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
     Ring,
@@ -117,11 +119,13 @@ def consume(
     totals_c: cute.Pointer,
     known: tuple,
     consumer: Int32,
+    may_repeat: Boolean,
     config: cutlass.Constexpr,
-) -> None:
+) -> Boolean:
     """Multiply, add up and store the cluster's tiles of C, `MMA_M` rows per warpgroup.
 
-    known: `extremes`.
+    known: `extremes`. Returns whether the block shall compute its tiles again, as so many of their
+    sums are doubtful; only if it may.
     """
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
     thread, _, _ = cute.arch.thread_idx()
@@ -161,7 +165,7 @@ def consume(
             totals.add_totals(sums, own_totals)
         at = ring.exponents + buffer * config.exponents
         rest = known, (at, at + BM), place, note_of(tile, config), (work.m, work.n), config
-        doubtful |= finish_tile(sums, coords, output, ring.staged, *rest)
+        doubtful += finish_tile(sums, coords, output, ring.staged, *rest)
         buffer = (buffer + 1) % config.exponent_buffers
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
@@ -174,10 +178,17 @@ def consume(
         which = number * config.notes + holder
         finish_doubtful(output, at, BN // 8, which, count, share, (work.m, work.n))
 
-    if somewhere(doubtful, CONSUMERS * WARPGROUP):
+    lane, threads = cute.arch.lane_idx(), CONSUMERS * WARPGROUP
+    found = threads_with(lane < doubtful, threads)
+    again = may_repeat and found > threads // 2  # most warps have 32 or more
+    if again:
+        if lane == 0:
+            atomics.add(output.notes.number, Uint64(doubtful))
+    elif found != 0:
         one, rank = CLUSTER, work.block % CLUSTER  # tiles of blocks, not of clusters
         own_tiles = Tiles(first * one + rank, step * one, work.tiles * one)
         add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add)
+    return again
 
 
 @cute.jit
@@ -210,7 +221,10 @@ def play_role(
     group, threads = warp // WARPS, WARPGROUP * (CONSUMERS + 1)
     # Read before the report, which clears the counts, by each warp: branches that depend on shared
     # memory would keep the emulator from counting instructions without copies.
-    computing = computes(output.statuses, limits)
+    computing, again = computes(output.statuses, limits), Boolean(False)
+    may_repeat = reporting.launch & ALL == ALL and is_unharmed(output)
+    if cutlass.const_expr(config.again is None):
+        may_repeat = Boolean(False)
     if group == CONSUMERS:
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
@@ -233,37 +247,66 @@ def play_role(
         known = extremes(output)
         cute.arch.barrier_arrive(barrier_id=BARRIER, number_of_threads=threads)
         if computing:
-            consume(ring, work, output, totals_c, known, group, config)
+            again = consume(ring, work, output, totals_c, known, group, may_repeat, config)
         else:
             discard(ring, work, config)
     # A block must not exit while the others of its cluster read what it has copied for them, or
     # arrive at its barriers.
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    if cutlass.const_expr(config.again is not None):  # noqa: SIM102 (decided at compile time)
-        if not computing and reporting.launch & INSTEAD != 0:
-            cute.arch.sync_threads()
-            compute_again(output, work, config)
+    if cutlass.const_expr(config.again is not None):
+        instead = not computing and reporting.launch & INSTEAD != 0
+        repeats = threads_with(again, threads) != 0
+        if instead or repeats:
+            compute_again(output, work, instead, config)
 
 
 @cute.jit
-def compute_again(output: Output, work: Work, config: cutlass.Constexpr) -> None:
-    """Compute the product from its float32 operands. All blocks take part."""
+def is_unharmed(output: Output) -> Boolean:
+    """Whether D, if it is added, is another array than C, which is stored."""
+    return output.beta == 0 or output.d.toint() != output.c.toint()
+
+
+@cute.jit
+def compute_again(output: Output, work: Work, whole: Boolean, config: cutlass.Constexpr) -> None:
+    """Compute C from the float32 operands: all of it, together with all other blocks, or only the
+    block's own tiles."""
+    BM, BN, CLUSTER = config.block_m, config.block_n, config.cluster
     own, (a, b, _) = config.again, output.factors
-    operands = (
-        Operand(a.start, a.ld, a.step, work.m, a.major, own.block_m),
-        Operand(b.start, b.ld, b.step, work.n, b.major, own.block_n),
-    )
-    one = Int64(1)
-    result = Result(
-        (output.c, output.d),
-        (work.m, work.n),
-        ((output.ldc, one), (output.row_d, output.column_d)),
-        (output.batch_c, output.batch_d),
-        Int64(0),
-        (output.alpha, output.beta),
-    )
-    multiply_instead(operands, result, output.depth, work.batch, own)
+    exchange_registers(own)
+    first, step, end = work.block // CLUSTER, work.blocks // CLUSTER, work.tiles
+    block, blocks, batch = Int32(0), Int32(1), Int32(1)
+    if whole:
+        first, end = Int32(0), Int32(1)
+        block, blocks, batch = work.block, work.blocks, work.batch
+    for tile in cutlass.range(first, end, step, unroll=1):
+        item, tile_m, tile_n = tile_coordinates(tile, work.m, work.n, config)
+        row, col = tile_m * BM, tile_n * BN
+        rows, columns = cutlass.min(work.m - row, Int32(BM)), cutlass.min(work.n - col, Int32(BN))
+        if whole:
+            item, row, col, rows, columns = Int32(0), Int32(0), Int32(0), work.m, work.n
+        if rows > 0:
+            one = Int64(1)
+            along_a = a.ld if a.major == "k" else one
+            along_b = b.ld if b.major == "k" else one
+            at_a = a.start + item * a.step + row * along_a
+            at_b = b.start + item * b.step + col * along_b
+            at_c = output.c + item * output.batch_c + row * output.ldc + col
+            at_d = output.d + item * output.batch_d + row * output.row_d + col * output.column_d
+            operands = (
+                Operand(at_a, a.ld, a.step, rows, a.major, own.block_m),
+                Operand(at_b, b.ld, b.step, columns, b.major, own.block_n),
+            )
+            result = Result(
+                (at_c, at_d),
+                (rows, columns),
+                ((output.ldc, one), (output.row_d, output.column_d)),
+                (output.batch_c, output.batch_d),
+                Int64(0),
+                (output.alpha, output.beta),
+            )
+            cute.arch.sync_threads()  # shared memory is free
+            multiply_instead(operands, result, output.depth, batch, (block, blocks), own)
 
 
 @cute.kernel

@@ -6,7 +6,8 @@ that C holds beta·D alone, and notes it in memory: for each tile a *note* says 
 any, and then each lane has bits for its own sums. When the warps of a block have stored all tiles,
 and one of them has noted a sum, they go through all notes of the block together.
 
-There are few doubtful sums, if any. The warps take turns at the notes of a tile, and the lanes
+There are few doubtful sums, if any. Else `mainloop` computes the block's tiles in another way, if
+it can. The warps take turns at the notes of a tile, and the lanes
 share the terms of one sum after the other. If a note has more than `ALONE`, all warps take turns at
 its sums. If it has more than `FEW`, they take turns at groups of columns: a warp computes all sums
 of a group by tensor cores, in TF32 as `direct` does, and adds those that are doubtful. Where
@@ -108,14 +109,14 @@ class Share(NamedTuple):
 
 
 @cute.jit
-def somewhere(found: Int32, threads: cutlass.Constexpr) -> Boolean:
-    """Whether `found` is not 0 in one of the threads, which all wait for each other."""
+def threads_with(holds: Boolean, threads: cutlass.Constexpr) -> Int32:
+    """For how many of the threads it holds. They wait for each other."""
     text = (
-        "{ .reg .pred found; setp.ne.s32 found, {$r0}, 0; "
-        f"barrier.cta.red.popc.aligned.u32 {{$w0}}, {MULTIPLYING}, {threads}, found; }}"
+        "{ .reg .pred holds; setp.ne.s32 holds, {$r0}, 0; "
+        f"barrier.cta.red.popc.aligned.u32 {{$w0}}, {MULTIPLYING}, {threads}, holds; }}"
     )
-    count = cute.arch.inline_ptx(text, write_only_types=[Int32], read_only_args=[found])
-    return Int32(count) != 0
+    count = cute.arch.inline_ptx(text, write_only_types=[Int32], read_only_args=[Int32(holds)])
+    return Int32(count)
 
 
 @cute.jit

@@ -50,11 +50,12 @@ def compute_tile(
     ends: tuple,
     config: cutlass.Constexpr,
 ) -> None:
-    """Compute all sums of the tile in float32."""
+    """Compute all sums of the tile in float32, in chains of `DEPTH` terms."""
     thread, _, _ = cute.arch.thread_idx()
     BM, BN = config.block_m, config.block_n
     sA = cute.make_tensor(smem, cute.make_layout((BM, DEPTH), stride=(1, BM)))
     sB = cute.make_tensor(smem + BM * DEPTH, cute.make_layout((BN, DEPTH), stride=(1, BN)))
+    chain = cute.make_rmem_tensor(sums.layout, Float32)
     sums.fill(0.0)
     for k0 in cutlass.range(ends[0], ends[1], DEPTH, unroll=1):
         for side, tile in ((sides[0], sA), (sides[1], sB)):
@@ -66,6 +67,7 @@ def compute_tile(
                     value = element_of(side, vector, k0 + kk)
                 tile[line, kk] = value
         synchronize_consumers(config)
+        chain.fill(0.0)
         for kk in cutlass.range(DEPTH, unroll=1):
             rA = cute.make_rmem_tensor(2, Float32)
             for r in cutlass.range_constexpr(2):
@@ -74,5 +76,6 @@ def compute_tile(
                 for e in cutlass.range_constexpr(2):
                     value = sB[coords[(e, 0, j), 0, 0][1], kk]
                     for r in cutlass.range_constexpr(2):
-                        sums[(e, r, j), 0, 0] += rA[r] * value
+                        chain[(e, r, j), 0, 0] += rA[r] * value
+        sums.store(sums.load() + chain.load())
         synchronize_consumers(config)

@@ -44,7 +44,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.gemm.sm90.direct import multiply_instead
+from gemmlab.kernels.gemm.sm90.direct import exchange_registers, multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.recompute import (
@@ -53,9 +53,9 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Share,
     Tiles,
     add_noted,
-    somewhere,
+    threads_with,
 )
-from gemmlab.kernels.gemm.sm90.reporting import FIRST, LAST, Reporting
+from gemmlab.kernels.gemm.sm90.reporting import ALL, Reporting
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.splitting import kept
@@ -280,7 +280,7 @@ def consume(
         rest = tile * config.consumers + holder, count, share, work.shape, holder, config
         finish_doubtful(output, place, ends, *rest)
 
-    if somewhere(doubtful, GROUPS * WARPGROUP):
+    if threads_with(doubtful != 0, GROUPS * WARPGROUP) != 0:
         own_tiles = Tiles(work.first, work.step, work.count)
         add_noted(output.notes, own_tiles, config.consumers, warp, config.consumers, add)
 
@@ -298,14 +298,15 @@ def add_chain(sums: cute.Tensor, chain_sums: cute.Tensor, losses: Losses, splits
 @cute.jit
 def compute_again(output: Output, work: Work, batch: Int32, config: cutlass.Constexpr) -> None:
     """Compute the product from its float32 operands, in the first slice; all others become 0."""
-    own, (a, b), (m, n) = config.again, output.operands, work.shape
-    operands = (
-        Operand(a.start, a.ld, a.step, m, a.major, own.block_m),
-        Operand(b.start, b.ld, b.step, n, b.major, own.block_n),
-    )
+    own, sizes = config.again, (config.again.block_m, config.again.block_n)
+    operands = [
+        Operand(x.start, x.ld, x.step, extent, x.major, size)
+        for x, extent, size in zip(output.operands, work.shape, sizes, strict=True)
+    ]
     rest = output.strides, output.steps, Int64(0), output.factors
     result = Result(output.starts, work.shape, *rest)
-    multiply_instead(operands, result, work.k, batch, own)
+    exchange_registers(own)
+    multiply_instead(operands, result, work.k, batch, (work.first, work.step), own)
     thread, _, _ = cute.arch.thread_idx()
     size = Int32((work.slices - 1) * output.slice_step)  # at most three tiles per multiprocessor
     first, step = work.first * config.threads + thread, work.step * config.threads
@@ -361,8 +362,7 @@ def kernel(
     tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
     count = tiles[0] * tiles[1] * slices * batch
     work = Work((m, n), k, tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
-    is_wide = Boolean(False)
-    reporting = Reporting(report, (status,), Int32(1), Int32(FIRST | LAST))
+    is_wide, reporting = Boolean(False), Reporting(report, (status,), Int32(1), Int32(ALL))
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
