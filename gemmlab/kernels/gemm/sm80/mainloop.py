@@ -327,7 +327,7 @@ def kernel(
         which = tile * config.notes + note
         finish_doubtful(output, at, config.warp_n // 8, which, count, share, (m, n))
 
-    if recompute.somewhere(doubtful, config.threads):
+    if recompute.threads_with(doubtful != 0, config.threads) != 0:
         own_tiles = recompute.Tiles(bx, blocks, tiles)
         own_warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         recompute.add_noted(own_notes, own_tiles, config.notes, own_warp, WARPS, add)
