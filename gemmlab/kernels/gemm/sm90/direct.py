@@ -277,7 +277,7 @@ def multiply(
 
     division: blocks of a cluster that share k, slices of k, and items. block: this block's number,
     and how many blocks there are. by: as in `Items`; None: it is computed. later: whether the warps
-    have had other roles before; see `exchange_registers`.
+    have had other roles before, with the registers of `mainloop`, or those of this function.
     """
     (splits, slices, items), (bx, blocks) = division, block
     thread, _, _ = cute.arch.thread_idx()
@@ -299,7 +299,9 @@ def multiply(
     if cutlass.const_expr(not config.shares_multiprocessor):
         let_next_start()
     if warp >= config.warps:
-        if cutlass.const_expr(not later):
+        if cutlass.const_expr(later):
+            cute.arch.setmaxregister_increase(config.registers[0])
+        else:
             cute.arch.setmaxregister_decrease(config.registers[0])
         produce(own, ring, flags, warp - config.warps, lane, config)
         if cutlass.const_expr(config.shares_multiprocessor):
@@ -309,7 +311,9 @@ def multiply(
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()
     else:
-        if cutlass.const_expr(not later):
+        if cutlass.const_expr(later):
+            cute.arch.setmaxregister_decrease(config.registers[1])
+        else:
             cute.arch.setmaxregister_increase(config.registers[1])
         share = share_of_a(operands[0].ld, warp, lane, config)
         spots = spots_of_a(config.a_major, warp, lane)
@@ -323,15 +327,6 @@ def multiply(
 
 
 @cute.jit
-def exchange_registers(config: cutlass.Constexpr) -> None:
-    """In a kernel of another method, give the warps the registers that they need in `multiply`."""
-    if cute.arch.make_warp_uniform(cute.arch.warp_idx()) >= config.warps:
-        cute.arch.setmaxregister_increase(config.registers[0])
-    else:
-        cute.arch.setmaxregister_decrease(config.registers[1])
-
-
-@cute.jit
 def multiply_instead(
     operands: tuple,
     result: Result,
@@ -340,8 +335,10 @@ def multiply_instead(
     block: tuple,
     config: cutlass.Constexpr,
 ) -> None:
-    """Compute C in a kernel of another method, whose warps have ended their roles and have called
-    `exchange_registers`. block: this block's number, and how many blocks there are."""
+    """Compute C in a kernel of another method, whose warps have ended their roles.
+
+    block: this block's number, and how many blocks there are.
+    """
     (bx, blocks), (rows, columns) = block, result.shape
     items = cute.ceil_div(rows, config.block_m) * cute.ceil_div(columns, config.block_n) * batch
     if bx < items:

@@ -50,7 +50,7 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.gemm.sm90.direct import exchange_registers, multiply_instead
+from gemmlab.kernels.gemm.sm90.direct import multiply_instead
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     computes,
@@ -273,7 +273,6 @@ def compute_again(output: Output, work: Work, whole: Boolean, config: cutlass.Co
     block's own tiles."""
     BM, BN, CLUSTER = config.block_m, config.block_n, config.cluster
     own, (a, b, _) = config.again, output.factors
-    exchange_registers(own)
     first, step, end = work.block // CLUSTER, work.blocks // CLUSTER, work.tiles
     block, blocks, batch = Int32(0), Int32(1), Int32(1)
     if whole:

@@ -44,7 +44,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.gemm.sm90.direct import exchange_registers, multiply_instead
+from gemmlab.kernels.gemm.sm90.direct import multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.recompute import (
@@ -305,7 +305,6 @@ def compute_again(output: Output, work: Work, batch: Int32, config: cutlass.Cons
     ]
     rest = output.strides, output.steps, Int64(0), output.factors
     result = Result(output.starts, work.shape, *rest)
-    exchange_registers(own)
     multiply_instead(operands, result, work.k, batch, (work.first, work.step), own)
     thread, _, _ = cute.arch.thread_idx()
     size = Int32((work.slices - 1) * output.slice_step)  # at most three tiles per multiprocessor
