@@ -22,6 +22,7 @@
 | `direct.py`     | a product without packing: operands are split into TF32 parts on the fly  |
 |                 | (`ahead.py`, `splitting.py`, `items.py`, `storing.py`, `rescue.py`,       |
 |                 | `tf32.py`, `direct_config.py`)                                            |
+| `instead.py`    | the same in a kernel of another method, for what that one cannot compute  |
 | `fma.py`        | a product of float32 multiply-adds, of any alignment (`fma_config.py`)    |
 | `gemv.py`       | a product with a vector, likewise (`gemv_config.py`)                      |
 | `shares.py`     | C from the sums of a cluster's blocks                                     |

@@ -241,48 +241,48 @@ def consume(
 
 
 @cute.jit
-def set_up(config: cutlass.Constexpr) -> tuple:
+def allocate(config: cutlass.Constexpr) -> tuple:
     """Allocate shared memory: the ring of parts, the staged tiles of A, and the flags."""
-    thread, _, _ = cute.arch.thread_idx()
     smem = kept_pointer(cute.arch.get_dyn_smem(TFloat32, 1024))
     staged = cute.recast_ptr(smem, dtype=Float32) + config.part_bytes // 4
     full = cute.arch.alloc_smem(Int64, config.buffers, 8)
     empty = cute.arch.alloc_smem(Int64, config.buffers, 8)
     shape = cute.make_layout((MOST_ITEMS + 1, config.warps), stride=(config.warps, 1))
     flags = cute.make_tensor(cute.arch.alloc_smem(Uint8, cute.size(shape), 16), shape)
-    for i in cutlass.range(thread, cute.size(shape), config.threads, unroll=1):
-        flags[i // config.warps, i % config.warps] = Uint8(0)
-    if thread == 0:
-        for i in cutlass.range_constexpr(config.buffers):
-            cute.arch.mbarrier_init(full + i, min(config.jobs, WARPS))
-            cute.arch.mbarrier_init(empty + i, config.warps)
-        cute.arch.mbarrier_init_fence()
-    cute.arch.sync_threads()
     of_a = staged + config.stages * config.block_n * CHUNK
     return Ring(smem, staged, full, empty), of_a, flags
 
 
 @cute.jit
-def multiply(
+def initialize(ring: Ring, flags: cute.Tensor, config: cutlass.Constexpr) -> None:
+    """Initialize barriers and flags. Run by all threads of the block, which wait for each other."""
+    thread, _, _ = cute.arch.thread_idx()
+    for i in cutlass.range(thread, cute.size(flags), config.threads, unroll=1):
+        flags[i // config.warps, i % config.warps] = Uint8(0)
+    if thread == 0:
+        for i in cutlass.range_constexpr(config.buffers):
+            cute.arch.mbarrier_init(ring.full + i, min(config.jobs, WARPS))
+            cute.arch.mbarrier_init(ring.empty + i, config.warps)
+        cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+
+
+@cute.jit
+def items_of(
     operands: tuple,
     result: Result,
     k: Int32,
     division: tuple,
     block: tuple,
     by: Any,
-    later: cutlass.Constexpr,
     config: cutlass.Constexpr,
-) -> None:
-    """Compute this block's items of C = alpha·A·B + beta·D.
+) -> Items:
+    """This block's items of C = alpha·A·B + beta·D.
 
     division: blocks of a cluster that share k, slices of k, and items. block: this block's number,
-    and how many blocks there are. by: as in `Items`; None: it is computed. later: whether the warps
-    have had other roles before, with the registers of `mainloop`, or those of this function.
+    and how many blocks there are. by: as in `Items`; None: it is computed.
     """
     (splits, slices, items), (bx, blocks) = division, block
-    thread, _, _ = cute.arch.thread_idx()
-    warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
-    ring, staged, flags = set_up(config)
     first, rank, step = bx // splits, bx % splits, blocks // splits
     tiles = (
         cute.ceil_div(result.shape[0], config.block_m),
@@ -295,55 +295,30 @@ def multiply(
     each = cute.ceil_div(chunks, splits * slices)
     begin = cutlass.min((piece * splits + rank) * each, chunks)
     end = cutlass.min(begin + each, chunks)
-    own = Items(operands, tiles, piece, first, step, items, start, by, (begin, end), k)
-    if cutlass.const_expr(not config.shares_multiprocessor):
-        let_next_start()
-    if warp >= config.warps:
-        if cutlass.const_expr(later):
-            cute.arch.setmaxregister_increase(config.registers[0])
-        else:
-            cute.arch.setmaxregister_decrease(config.registers[0])
-        produce(own, ring, flags, warp - config.warps, lane, config)
-        if cutlass.const_expr(config.shares_multiprocessor):
-            let_next_start()
-        if splits > 1:  # all threads of a cluster arrive at the two barriers of `store_together`
-            for _ in cutlass.range_constexpr(2):
-                cute.arch.cluster_arrive()
-                cute.arch.cluster_wait()
-    else:
-        if cutlass.const_expr(later):
-            cute.arch.setmaxregister_decrease(config.registers[1])
-        else:
-            cute.arch.setmaxregister_increase(config.registers[1])
-        share = share_of_a(operands[0].ld, warp, lane, config)
-        spots = spots_of_a(config.a_major, warp, lane)
-        work = Work(own, share, spots, staged, ring, flags, warp, lane)
-        mma = tiled_mma(config)
-        shape = mma.partition_shape_C((config.block_m, config.block_n))
-        sums = cute.make_rmem_tensor(shape, Float32)
-        place = cute.make_rmem_tensor(3, Int32)
-        count = consume(sums, place, mma, work, result, config)
-        store_last(sums, mma, work, result, count, place, splits, slices, k, config)
+    return Items(operands, tiles, piece, first, step, items, start, by, (begin, end), k)
 
 
 @cute.jit
-def multiply_instead(
-    operands: tuple,
+def multiply(
+    items: Items,
     result: Result,
-    k: Int32,
-    batch: Int32,
-    block: tuple,
+    memory: tuple,
+    division: tuple,
     config: cutlass.Constexpr,
 ) -> None:
-    """Compute C in a kernel of another method, whose warps have ended their roles.
-
-    block: this block's number, and how many blocks there are.
-    """
-    (bx, blocks), (rows, columns) = block, result.shape
-    items = cute.ceil_div(rows, config.block_m) * cute.ceil_div(columns, config.block_n) * batch
-    if bx < items:
-        own = bx, cutlass.min(blocks, items)
-        multiply(operands, result, k, (1, 1, items), own, None, True, config)
+    """Compute the block's items. Run by the warps that multiply. memory: see `allocate`."""
+    ring, staged, flags = memory
+    thread, _, _ = cute.arch.thread_idx()
+    warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
+    share = share_of_a(items.operands[0].ld, warp, lane, config)
+    spots = spots_of_a(config.a_major, warp, lane)
+    work = Work(items, share, spots, staged, ring, flags, warp, lane)
+    mma = tiled_mma(config)
+    shape = mma.partition_shape_C((config.block_m, config.block_n))
+    sums = cute.make_rmem_tensor(shape, Float32)
+    place = cute.make_rmem_tensor(3, Int32)
+    count = consume(sums, place, mma, work, result, config)
+    store_last(sums, mma, work, result, count, place, *division[:2], items.k, config)
 
 
 @cute.kernel
@@ -385,7 +360,25 @@ def kernel(
     strides = (row_c, column_c), (row_d, column_d)
     result = Result((c, d), (m, n), strides, (batch_c, batch_d), slice_c, (alpha, beta))
     division, by = (splits, slices, items), (by_matrix, by_row, by_column)
-    multiply(operands, result, k, division, (bx, blocks), by, False, config)
+    thread, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(thread // 32)
+    ring, _, flags = memory = allocate(config)
+    initialize(ring, flags, config)
+    own = items_of(operands, result, k, division, (bx, blocks), by, config)
+    if cutlass.const_expr(not config.shares_multiprocessor):
+        let_next_start()
+    if warp >= config.warps:
+        cute.arch.setmaxregister_decrease(config.registers[0])
+        produce(own, ring, flags, warp - config.warps, thread % 32, config)
+        if cutlass.const_expr(config.shares_multiprocessor):
+            let_next_start()
+        if splits > 1:  # all threads of a cluster arrive at the two barriers of `store_together`
+            for _ in cutlass.range_constexpr(2):
+                cute.arch.cluster_arrive()
+                cute.arch.cluster_wait()
+    else:
+        cute.arch.setmaxregister_increase(config.registers[1])
+        multiply(own, result, memory, division, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

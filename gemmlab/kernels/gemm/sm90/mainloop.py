@@ -50,7 +50,6 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.gemm.sm90.direct import multiply_instead
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     computes,
@@ -58,6 +57,7 @@ from gemmlab.kernels.gemm.sm90.epilogue import (
     finish_doubtful,
     finish_tile,
 )
+from gemmlab.kernels.gemm.sm90.instead import multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.k_tiles import add_k_tile, tiled_mma
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
@@ -255,10 +255,10 @@ def play_role(
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
     if cutlass.const_expr(config.again is not None):
-        instead = not computing and reporting.launch & INSTEAD != 0
-        repeats = threads_with(again, threads) != 0
-        if instead or repeats:
-            compute_again(output, work, instead, config)
+        if not computing:
+            again = reporting.launch & INSTEAD != 0
+        if threads_with(again, threads) != 0:
+            compute_again(output, work, config)
 
 
 @cute.jit
@@ -268,44 +268,38 @@ def is_unharmed(output: Output) -> Boolean:
 
 
 @cute.jit
-def compute_again(output: Output, work: Work, whole: Boolean, config: cutlass.Constexpr) -> None:
-    """Compute C from the float32 operands: all of it, together with all other blocks, or only the
-    block's own tiles."""
+def compute_again(output: Output, work: Work, config: cutlass.Constexpr) -> None:
+    """Compute the block's tiles of C from the float32 operands."""
     BM, BN, CLUSTER = config.block_m, config.block_n, config.cluster
     own, (a, b, _) = config.again, output.factors
-    first, step, end = work.block // CLUSTER, work.blocks // CLUSTER, work.tiles
-    block, blocks, batch = Int32(0), Int32(1), Int32(1)
-    if whole:
-        first, end = Int32(0), Int32(1)
-        block, blocks, batch = work.block, work.blocks, work.batch
-    for tile in cutlass.range(first, end, step, unroll=1):
+
+    def part(tile: Int32) -> tuple:
         item, tile_m, tile_n = tile_coordinates(tile, work.m, work.n, config)
-        row, col = tile_m * BM, tile_n * BN
-        rows, columns = cutlass.min(work.m - row, Int32(BM)), cutlass.min(work.n - col, Int32(BN))
-        if whole:
-            item, row, col, rows, columns = Int32(0), Int32(0), Int32(0), work.m, work.n
-        if rows > 0:
-            one = Int64(1)
-            along_a = a.ld if a.major == "k" else one
-            along_b = b.ld if b.major == "k" else one
-            at_a = a.start + item * a.step + row * along_a
-            at_b = b.start + item * b.step + col * along_b
-            at_c = output.c + item * output.batch_c + row * output.ldc + col
-            at_d = output.d + item * output.batch_d + row * output.row_d + col * output.column_d
-            operands = (
-                Operand(at_a, a.ld, a.step, rows, a.major, own.block_m),
-                Operand(at_b, b.ld, b.step, columns, b.major, own.block_n),
-            )
-            result = Result(
-                (at_c, at_d),
-                (rows, columns),
-                ((output.ldc, one), (output.row_d, output.column_d)),
-                (output.batch_c, output.batch_d),
-                Int64(0),
-                (output.alpha, output.beta),
-            )
-            cute.arch.sync_threads()  # shared memory is free
-            multiply_instead(operands, result, output.depth, batch, (block, blocks), own)
+        row, col, one = tile_m * BM, tile_n * BN, Int64(1)
+        # All rows of a cluster's second block may lie beyond the last one.
+        count = Int32(row < work.m)
+        rows = cutlass.max(cutlass.min(work.m - row, Int32(BM)), Int32(1))
+        columns = cutlass.min(work.n - col, Int32(BN))
+        at_a = a.start + item * a.step + row * (a.ld if a.major == "k" else one)
+        at_b = b.start + item * b.step + col * (b.ld if b.major == "k" else one)
+        at_c = output.c + item * output.batch_c + row * output.ldc + col
+        at_d = output.d + item * output.batch_d + row * output.row_d + col * output.column_d
+        operands = (
+            Operand(at_a, a.ld, a.step, rows, a.major, own.block_m),
+            Operand(at_b, b.ld, b.step, columns, b.major, own.block_n),
+        )
+        result = Result(
+            (at_c, at_d),
+            (rows, columns),
+            ((output.ldc, one), (output.row_d, output.column_d)),
+            (output.batch_c, output.batch_d),
+            Int64(0),
+            (output.alpha, output.beta),
+        )
+        return operands, result, count
+
+    tiles = work.block // CLUSTER, work.tiles, work.blocks // CLUSTER
+    multiply_instead(part, tiles, output.depth, (Int32(0), Int32(1)), own)
 
 
 @cute.kernel

@@ -44,7 +44,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import LINE
-from gemmlab.kernels.gemm.sm90.direct import multiply_instead
+from gemmlab.kernels.gemm.sm90.instead import multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.recompute import (
@@ -299,13 +299,14 @@ def add_chain(sums: cute.Tensor, chain_sums: cute.Tensor, losses: Losses, splits
 def compute_again(output: Output, work: Work, batch: Int32, config: cutlass.Constexpr) -> None:
     """Compute the product from its float32 operands, in the first slice; all others become 0."""
     own, sizes = config.again, (config.again.block_m, config.again.block_n)
-    operands = [
-        Operand(x.start, x.ld, x.step, extent, x.major, size)
-        for x, extent, size in zip(output.operands, work.shape, sizes, strict=True)
-    ]
-    rest = output.strides, output.steps, Int64(0), output.factors
-    result = Result(output.starts, work.shape, *rest)
-    multiply_instead(operands, result, work.k, batch, (work.first, work.step), own)
+
+    def whole(_: Int32) -> tuple:
+        sides = zip(output.operands, work.shape, sizes, strict=True)
+        operands = [Operand(x.start, x.ld, x.step, end, x.major, size) for x, end, size in sides]
+        rest = output.strides, output.steps, Int64(0), output.factors
+        return operands, Result(output.starts, work.shape, *rest), batch
+
+    multiply_instead(whole, (0, 1, 1), work.k, (work.first, work.step), own)
     thread, _, _ = cute.arch.thread_idx()
     size = Int32((work.slices - 1) * output.slice_step)  # at most three tiles per multiprocessor
     first, step = work.first * config.threads + thread, work.step * config.threads
