@@ -14,10 +14,12 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.cubin.tools import sass
 from gemmlab.kernels import ladder
-from gemmlab.kernels.gemm.sm90.config import BF16X6, WIDE_COUNT, TileConfig
+from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, WIDE_COUNT, TileConfig
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.again import again
+from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.runtime.kernels import artifact_of
 from gemmlab.linalg.shapes import Operand
@@ -166,12 +168,16 @@ def test_nothing_is_found_where_stages_and_totals_are_used_again(
     assert report[1:].tolist() == [1, 0, shape[1], 0]
 
 
-def small() -> Artifact:
-    a, b = (Packed(SMALL.scheme, 64, 64, k_major) for k_major in (True, False))
+def multiplying(tile: TileConfig) -> tuple[PlannedLaunch, ...]:
+    a, b = (Packed(tile.scheme, 64, 64, k_major) for k_major in (True, False))
     factors = Operand(64, 64, True, 64), Operand(64, 64, False, 64)
     reporting, sources = plan.Reporting(0, (0, 0), 3), (0, 0, 0)
     wanted = plan.Product(64, 64, 64, 64)
-    [launch] = plan.multiply(wanted, SMALL, factors, (a, b), sources, (0, 0), reporting, sms=2)
+    return plan.multiply(wanted, tile, factors, (a, b), sources, (0, 0), reporting, sms=2)
+
+
+def small() -> Artifact:
+    [launch] = multiplying(SMALL)
     return artifact_of(launch)
 
 
@@ -196,6 +202,18 @@ def test_the_assembler_leaves_wgmma_asynchronous(
     # One per stage that is released early, one at the end.
     assert code.count("WARPGROUP.DEPBAR") == len(STEPS[kernel]) * waits
     assert artifact.resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize("config", SM90.again, ids=["deep", "short"])
+@pytest.mark.slow
+def test_wgmma_stay_asynchronous_beside_those_of_another_way(config: DirectConfig) -> None:
+    """Where registers do not suffice, the assembler waits after each wgmma of a kernel."""
+    chosen = plan.choices(plan.Product(2048, 2048, 2048, 2048), SM90, FP16X3, (True, False))
+    [launch] = multiplying(plan.with_again(chosen[0], config))
+    artifact = artifact_of(launch)
+    assert artifact.cubin is not None
+    code = sass(artifact.cubin)
+    assert code.count("WARPGROUP.DEPBAR") < code.count("HGMMA") / 2
 
 
 @pytest.mark.parametrize("shape", [(5, 9, 20), (64, 130, 20), (70, 65, 20)])

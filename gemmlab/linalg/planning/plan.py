@@ -28,7 +28,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     Scheme,
     TileConfig,
 )
-from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS, DirectConfig
+from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
@@ -291,15 +291,7 @@ def _clusters(product: Product, tile: TileConfig) -> Any:
 
 def _blocks(product: Product, tile: TileConfig, sms: int) -> int:
     """The blocks of the persistent kernel."""
-    clusters = _clusters(product, tile)
-    at_once = sms // tile.cluster
-    if tile.again is not None:
-        # A block can compute MOST_ITEMS tiles of `again`; those of its own tiles, if not more.
-        own = tile.block_m // tile.again.block_m * ceil_div(tile.block_n, tile.again.block_n)
-        most_tiles = at_once * (MOST_ITEMS // own)
-        if clusters > most_tiles:
-            at_once *= ceil_div(clusters, most_tiles)
-    blocks: int = least(clusters, at_once) * tile.cluster
+    blocks: int = least(_clusters(product, tile), sms // tile.cluster) * tile.cluster
     return blocks
 
 
