@@ -80,7 +80,9 @@ def product(
     ]
     for launch in launches:
         memory.run(launch)
-    return c, report.view(np.uint64)[:5]
+    counts = report.view(np.uint64)
+    assert not counts[5:7].any()  # of `finish`
+    return c, counts[:5]
 
 
 def before(m: int, n: int) -> np.ndarray:
@@ -258,6 +260,27 @@ def test_many_doubtful_sums_of_a_warp(tiny: bool) -> None:
     assert (np.abs(c - exact) <= sum_bound_u(k) * U * size).all()
     *_, doubtful, _ = report.tolist()
     assert doubtful > 0.2 * m * n  # more than 48 of each warp: tensor cores compute them
+
+
+@pytest.mark.parametrize("tile", [SMALL, PAIR])
+@pytest.mark.parametrize("room", [2**13, 300])
+@pytest.mark.slow
+def test_doubtful_sums_are_left_to_a_last_launch(tile: TileConfig, room: int) -> None:
+    """As many as the list has room for; blocks compute the others. One row has a NaN."""
+    a, b = identity_plus_small(140, 70, 512)
+    a[5, 7] = np.nan
+    with_list, given = replace(tile, listed=room), (2.0, -1.0, True)
+    c, report = product(a, b, with_list, *given, check=CHECKS)
+    _, same = product(a, b, tile, *given)
+    assert report.tolist() == same.tolist()
+    added = before(140, 70)
+    exact = 2.0 * (a.astype(float) @ b.astype(float)) - added
+    size = 2.0 * (np.abs(a).astype(float) @ np.abs(b)) + added
+    finite = np.arange(140) != 5
+    assert (np.abs(c - exact) <= sum_bound_u(512) * U * size)[finite].all()
+    assert np.isnan(c[5]).all()
+    *_, doubtful, _ = report.tolist()
+    assert 300 < doubtful < 2**13
 
 
 @pytest.mark.parametrize("beta", [0.0, -1.0])

@@ -33,6 +33,7 @@ SM90 = Architecture(
         "multiply_vector": ("sm90.gemv", "kernel"),
         "add_slices": ("sm90.add_slices", "kernel"),
         "repack": ("sm90.repack", "kernel"),
+        "finish": ("sm90.finish", "kernel"),
     },
     tile=TileConfig,
     blocks=(2, 1),

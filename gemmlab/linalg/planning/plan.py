@@ -30,6 +30,7 @@ from gemmlab.kernels.gemm.sm90.config import (
 )
 from gemmlab.kernels.gemm.sm90.direct_config import DirectConfig
 from gemmlab.linalg.arch import Architecture
+from gemmlab.linalg.planning.finish import finish
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.planning.packed import Packed, operands, promote_k
@@ -42,6 +43,7 @@ STATUSES = (64, 96)  # offsets of the statuses of the left and of the right oper
 SHORT_SUM = 64  # terms that `Scheme.doubt` is for
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
 _MOST_SEGMENTS = 64
+_LISTED = 2**16  # doubtful sums that a launch leaves to `finish`
 
 
 # Bits of the argument `launch` of kernels that multiply; see `kernels.gemm.sm90.reporting`.
@@ -203,7 +205,7 @@ def multiply(
     blocks = _blocks(product, tile, sms)
     offsets_a, offsets_b = a.offsets, b.offsets
     own = Added(at_c, product.ldc, 1, product.batch_c)
-    launches = []
+    launches: list[PlannedLaunch] = []
     # √k·u is half of what the contract allows. Sums of fewer than 64 terms are held to less.
     ratio = SHORT_SUM / product.k
     doubt = a.scheme.doubt * most(ratio, ratio**0.5) if checks else 0.0
@@ -258,6 +260,9 @@ def multiply(
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         rest = maps, tile.cluster, tile.smem_bytes, a.arch
         launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, *rest))
+        if tile.listed:
+            doubts = notes + _clusters(product, tile) * (tile.cluster * tile.notes_bytes)
+            launches.append(finish(launches[-1], doubts, sms))
     return tuple(launches)
 
 
@@ -278,8 +283,8 @@ def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
 
 
 def notes_bytes(product: Product, tile: TileConfig) -> int:
-    """Bytes of device memory for notes of doubtful sums; any contents will do."""
-    nbytes: int = _clusters(product, tile) * (tile.cluster * tile.notes_bytes)
+    """Bytes of device memory for notes of doubtful sums, and their list; any contents will do."""
+    nbytes: int = _clusters(product, tile) * (tile.cluster * tile.notes_bytes) + tile.list_bytes
     return nbytes
 
 
@@ -408,6 +413,8 @@ def _tiles(
 ) -> list[tuple[TileConfig, int, int, int]]:
     """Each tile, the rows and columns of C that a cluster computes, and clocks per k-tile."""
     scheme, found = SCHEMES[name], []
+    # With long chains, products are so deep that a launch more hardly counts.
+    listed = _LISTED if promote_k == LINE and "finish" in arch.kernels else 0
     for block_n, stages in arch.stages.items():
         fits = block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS
         fits = fits and stages >= arch.least_tiles * scheme.parts
@@ -421,6 +428,7 @@ def _tiles(
                 cluster=cluster,
                 promote_k=promote_k,
                 total_k=scheme.total_k,
+                listed=listed,
             )
             found.append((tile, tile.block_m * cluster, block_n, arch.step_clocks[block_n]))
     return found

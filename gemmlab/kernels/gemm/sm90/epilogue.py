@@ -15,6 +15,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Share,
     add_doubtful,
     bits_of,
+    list_doubtful,
     lowest,
     note,
     note_bits,
@@ -329,10 +330,12 @@ def finish_doubtful(
     count: Int32,
     share: Share,
     sizes: tuple,
+    listed: cutlass.Constexpr = 0,
 ) -> None:
-    """Add the `count` doubtful sums of a note to C, in the warp's share.
+    """Add the `count` doubtful sums of a note to C, in the warp's share, or leave them to `finish`.
 
-    at: item, row, and column of the first sum of those that the thread's lane has noted.
+    at: item, row, and column of the first sum of those that the thread's lane has noted. listed:
+    how many sums of a product may be left.
     """
     (item, row, col), (m, n) = at, sizes
     mC = cute.make_tensor(
@@ -340,4 +343,9 @@ def finish_doubtful(
     )
     doubts = Doubts(bits_of(output.notes, which, pairs), [row, row + 8], col)
     rest = output.factors, item, mC, output.alpha, output.notes.number
-    add_doubtful(doubts, count, share, pairs, *rest)
+    if cutlass.const_expr(listed > 0):
+        base = Int64(item) * m * n
+        if not list_doubtful(doubts, output.notes, count, base, n, pairs, listed):
+            add_doubtful(doubts, count, share, pairs, *rest)
+    else:
+        add_doubtful(doubts, count, share, pairs, *rest)

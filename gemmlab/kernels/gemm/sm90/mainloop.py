@@ -62,6 +62,8 @@ from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.k_tiles import add_k_tile, tiled_mma
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.recompute import (
+    ALONE,
+    ANY,
     Factor,
     Factors,
     Notes,
@@ -176,7 +178,8 @@ def consume(
         row, col = coords[(0, 0, 0), 0, 0]
         at = item, tile_m * BM + row + 16 * (holder - own_warp), tile_n * BN + col
         which = number * config.notes + holder
-        finish_doubtful(output, at, BN // 8, which, count, share, (work.m, work.n))
+        sizes = work.m, work.n
+        finish_doubtful(output, at, BN // 8, which, count, share, sizes, config.listed)
 
     lane, threads = cute.arch.lane_idx(), CONSUMERS * WARPGROUP
     found = threads_with(lane < doubtful, threads)
@@ -187,7 +190,8 @@ def consume(
     elif found != 0:
         one, rank = CLUSTER, work.block % CLUSTER  # tiles of blocks, not of clusters
         own_tiles = Tiles(first * one + rank, step * one, work.tiles * one)
-        add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add)
+        alone = ANY if config.listed else ALONE
+        add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add, alone)
     return again
 
 

@@ -6,6 +6,8 @@
 | 2                  | blocks of the running launch that have begun       |
 | 3                  | doubtful sums of all products so far               |
 | 4                  | … of all products before the last one              |
+| 5                  | doubtful sums left to `finish`                     |
+| 6                  | blocks of `finish` that have begun                 |
 """
 
 from typing import NamedTuple

@@ -1,0 +1,89 @@
+"""Compute the doubtful sums that blocks of `mainloop` have left in a list, in float32.
+
+Doubtful sums often lie in few rows or columns, and so in the tiles of few blocks. In deep products
+each of them takes long, so all warps of the GPU take turns. If the list is empty, as it mostly is,
+every block ends at once. The last block to begin empties it.
+"""
+
+import cutlass
+from cutlass import Float32, Int32, Int64, Uint64, cute
+
+from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
+from gemmlab.kernels.gemm.sm90.recompute import LISTED, NO_ENTRY, add_element
+from gemmlab.kernels.gemm.sm90.reporting import count
+from gemmlab.kernels.signature import signatures
+
+POINTERS = {
+    "x_a": ("float32", "input"),
+    "x_b": ("float32", "input"),
+    "c": ("float32", "output"),
+    "doubts": ("uint64", "input"),
+    "report": ("uint64", "accumulator"),
+}
+WARPS = 8  # of a block
+
+
+@cute.jit
+def take_length(report: cute.Pointer) -> Uint64:
+    """The length of the list, which becomes 0 when all blocks have read it. Run by one thread."""
+    blocks, _, _ = cute.arch.grid_dim()
+    length = count(report, LISTED)
+    cute.arch.fence_acq_rel_gpu()
+    begun = cute.arch.atomic_add(report + (LISTED + 1), Uint64(1), sem="relaxed", scope="gpu")
+    cute.arch.fence_acq_rel_gpu()
+    if begun == blocks - 1:
+        for word in cutlass.range_constexpr(LISTED, LISTED + 2):
+            cute.arch.store(report + word, Uint64(0), sem="relaxed", scope="gpu")
+    return Uint64(length)
+
+
+@cute.kernel
+def kernel(
+    x_a: cute.Pointer,
+    x_b: cute.Pointer,
+    c: cute.Pointer,
+    doubts: cute.Pointer,
+    report: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    begin: Int32,
+    row_a: Int64,
+    col_a: Int64,
+    row_b: Int64,
+    col_b: Int64,
+    batch_a: Int64,
+    batch_b: Int64,
+    ldc: Int64,
+    batch_c: Int64,
+    alpha: Float32,
+    room: Int32,
+):
+    thread, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    warp = cute.arch.make_warp_uniform(thread // 32)
+    wait_for_previous()
+    # L2 serves loads of the same word one after the other: one thread of each block reads it.
+    shared = cute.arch.alloc_smem(Uint64, 1)
+    if thread == 0:
+        simt.element(shared, 0)[0] = take_length(report)
+    cute.arch.sync_threads()
+    length = cutlass.min(Int32(simt.element(shared, 0)[0]), room)
+    let_next_start()
+    end = begin + k
+    for i in cutlass.range(bx * WARPS + warp, length, blocks * WARPS, unroll=1):
+        place = simt.element(doubts, i)[0]
+        if place != Uint64(NO_ENTRY):
+            col, line = Int32(Int64(place) % n), Int64(place) // n
+            row, item = Int32(line % m), line // m
+            of_a = cute.make_layout((m, end), stride=(row_a, col_a))
+            of_b = cute.make_layout((end, n), stride=(row_b, col_b))
+            mA = cute.make_tensor(x_a + item * batch_a, of_a)
+            mB = cute.make_tensor(x_b + item * batch_b, of_b)
+            mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
+            add_element(mA, mB, mC, (row, col), (begin, end), alpha)
+
+
+SIGNATURES = signatures(POINTERS, kernel)
