@@ -12,8 +12,8 @@ The GPU decides which launches return at once, so the host never waits for it. P
 elements at risk, and the vectors with many of them, which are wide. The counts are zero when a
 product begins; the last launch reports and clears them. Doubtful elements of C, and those of rows
 and columns that are not finite, are computed again in float32, by the block that holds them or, in
-deep products, by all of a last launch. By default, `multiply` computes all of C in TF32, without packing, if many vectors are wide. Large
-products (`tiers.fallback_of`) run again in bfloat16.
+deep products, by all of a last launch. By default, `multiply` computes all of C in TF32, without
+packing, if many vectors are wide. Large products (`tiers.fallback_of`) run again in bfloat16.
 
 Products without packing take one or two launches (`planning.direct`, `planning.fma`), those with
 one packed operand two to four (`planning.streamed`).

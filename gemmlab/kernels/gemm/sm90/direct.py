@@ -255,7 +255,7 @@ def allocate(config: cutlass.Constexpr) -> tuple:
 
 @cute.jit
 def initialize(ring: Ring, flags: cute.Tensor, config: cutlass.Constexpr) -> None:
-    """Initialize barriers and flags. Run by all threads of the block, which wait for each other."""
+    """Initialize barriers and flags. Run by all threads of the block, which must then wait."""
     thread, _, _ = cute.arch.thread_idx()
     for i in cutlass.range(thread, cute.size(flags), config.threads, unroll=1):
         flags[i // config.warps, i % config.warps] = Uint8(0)
@@ -264,7 +264,6 @@ def initialize(ring: Ring, flags: cute.Tensor, config: cutlass.Constexpr) -> Non
             cute.arch.mbarrier_init(ring.full + i, min(config.jobs, WARPS))
             cute.arch.mbarrier_init(ring.empty + i, config.warps)
         cute.arch.mbarrier_init_fence()
-    cute.arch.sync_threads()
 
 
 @cute.jit
@@ -364,6 +363,7 @@ def kernel(
     warp = cute.arch.make_warp_uniform(thread // 32)
     ring, _, flags = memory = allocate(config)
     initialize(ring, flags, config)
+    cute.arch.sync_threads()
     own = items_of(operands, result, k, division, (bx, blocks), by, config)
     if cutlass.const_expr(not config.shares_multiprocessor):
         let_next_start()

@@ -7,6 +7,9 @@ from cutlass import Int32, cute
 
 from gemmlab.kernels.gemm.sm90.ahead import produce
 from gemmlab.kernels.gemm.sm90.direct import allocate, initialize, items_of, multiply
+from gemmlab.kernels.gemm.sm90.items import Ring
+
+ALL = 6  # barrier of all threads
 
 
 @cute.jit
@@ -18,6 +21,14 @@ def items_for(part: tuple, k: Int32, block: tuple, config: Any) -> tuple:
     division = 1, 1, count
     own = cutlass.min(bx, count), cutlass.min(blocks, count)
     return items_of(operands, result, k, division, own, None, config), result, division
+
+
+@cute.jit
+def begin_part(ring: Ring, flags: cute.Tensor, config: cutlass.Constexpr) -> None:
+    """Wait until shared memory is free, and initialize it. Run by all threads, in both roles."""
+    cute.arch.barrier(barrier_id=ALL, number_of_threads=config.threads)
+    initialize(ring, flags, config)
+    cute.arch.barrier(barrier_id=ALL, number_of_threads=config.threads)
 
 
 @cute.jit
@@ -43,16 +54,14 @@ def multiply_instead(
     if warp >= config.warps:
         cute.arch.setmaxregister_increase(config.registers[0])
         for number in cutlass.range(first, end, step, unroll=1):
-            cute.arch.sync_threads()  # shared memory is free
-            initialize(ring, flags, config)
+            begin_part(ring, flags, config)
             own, _, _ = items_for(parts(number), k, block, config)
             if own.first < own.end:
                 produce(own, ring, flags, warp - config.warps, thread % 32, config)
     else:
         cute.arch.setmaxregister_decrease(config.registers[1])
         for number in cutlass.range(first, end, step, unroll=1):
-            cute.arch.sync_threads()
-            initialize(ring, flags, config)
+            begin_part(ring, flags, config)
             own, result, division = items_for(parts(number), k, block, config)
             if own.first < own.end:
                 multiply(own, result, memory, division, config)
