@@ -62,16 +62,33 @@ def test_by_default_the_launch_that_multiplies_may_do_so_in_another_way() -> Non
 
 
 def test_only_the_first_segment_of_k_may_be_computed_in_another_way() -> None:
-    *_, first, last = job(BY_DEFAULT, 300, 200, 20000).launches(WorkspaceAddresses(0, 0, 0), 132)
+    launches = job(BY_DEFAULT, 300, 200, 20000).launches(WorkspaceAddresses(0, 0, 0), 132)
+    first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["launch"] == plan.FIRST | plan.INSTEAD and first.args["begin"] == 0
     assert last.args["launch"] == plan.LAST and last.args["begin"] == first.args["k"]
 
 
 @pytest.mark.parametrize(("k", "least_k"), [(32, 32), (191, 32), (192, 192), (5000, 192)])
 def test_the_other_way_is_accurate_at_every_depth(k: int, least_k: int) -> None:
-    *_, last = job(BY_DEFAULT, 300, 200, k).launches(WorkspaceAddresses(0, 0, 0), 132)
-    assert isinstance(last.config, TileConfig) and last.config.again is not None
-    assert last.config.again.least_k == least_k
+    launches = job(BY_DEFAULT, 300, 200, k).launches(WorkspaceAddresses(0, 0, 0), 132)
+    [config] = [x.config for x in launches if x.kernel == "multiply_packed"]
+    assert isinstance(config, TileConfig) and config.again is not None
+    assert config.again.least_k == least_k
+
+
+def test_each_segment_of_a_deep_product_is_finished() -> None:
+    """The list lies behind the notes; both are memory that the product asks for."""
+    wanted = job(BY_DEFAULT, 300, 200, 20000)
+    memory = WorkspaceAddresses(0, 0, 0, notes=1 << 20)
+    *_, first, one, last, other = wanted.launches(memory, 132)
+    assert (one.kernel, other.kernel) == ("finish", "finish")
+    for launch, before in ((one, first), (other, last)):
+        assert [launch.args[x] for x in ("begin", "k")] == [before.args[x] for x in ("begin", "k")]
+        doubts, room = launch.args["doubts"], launch.args["room"]
+        assert isinstance(doubts, int) and isinstance(room, int)
+        assert doubts + 8 * room == (1 << 20) + wanted.notes(132)
+    shallow = job(BY_DEFAULT, 300, 200, 4096).launches(WorkspaceAddresses(0, 0, 0), 132)
+    assert "finish" not in [x.kernel for x in shallow]
 
 
 @pytest.mark.parametrize(
