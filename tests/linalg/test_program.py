@@ -87,7 +87,7 @@ def test_each_segment_of_a_deep_product_is_finished() -> None:
         doubts, room = launch.args["doubts"], launch.args["room"]
         assert isinstance(doubts, int) and isinstance(room, int)
         assert doubts + 8 * room == (1 << 20) + wanted.notes(132)
-    shallow = job(BY_DEFAULT, 300, 200, 4096).launches(WorkspaceAddresses(0, 0, 0), 132)
+    shallow = job(BY_DEFAULT, 300, 200, 4095).launches(WorkspaceAddresses(0, 0, 0), 132)
     assert "finish" not in [x.kernel for x in shallow]
 
 

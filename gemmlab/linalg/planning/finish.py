@@ -21,7 +21,7 @@ def finish(launch: PlannedLaunch, doubts: Address, sms: int) -> PlannedLaunch:
         "col_a": 1 if tile.a_major == "k" else given["lda"],
         "row_b": 1 if tile.b_major == "k" else given["ldb"],
         "col_b": given["ldb"] if tile.b_major == "k" else 1,
-        "room": tile.listed,
+        "room": given["room"],
     }
     grid = (_BLOCKS * sms, 1, 1)
     return PlannedLaunch("finish", None, grid, _BLOCK, args, arch=launch.arch)

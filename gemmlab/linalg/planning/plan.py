@@ -43,7 +43,9 @@ STATUSES = (64, 96)  # offsets of the statuses of the left and of the right oper
 SHORT_SUM = 64  # terms that `Scheme.doubt` is for
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
 _MOST_SEGMENTS = 64
-_LISTED = 2**16  # doubtful sums that a launch leaves to `finish`
+# From this depth on, one launch more hardly counts, and doubtful sums take long; and how many sums
+# a launch may leave to `finish`.
+_DEEP, _LISTED = 4096, 2**16
 
 
 # Bits of the argument `launch` of kernels that multiply; see `kernels.gemm.sm90.reporting`.
@@ -209,7 +211,7 @@ def multiply(
     # √k·u is half of what the contract allows. Sums of fewer than 64 terms are held to less.
     ratio = SHORT_SUM / product.k
     doubt = a.scheme.doubt * most(ratio, ratio**0.5) if checks else 0.0
-    parts = segments(product.k)
+    parts, room = segments(product.k), _room(product, a.arch)
     for i, (first, depth) in enumerate(parts):
         maps, pointers = operands(tile, packed, addresses, first, depth)
         d = own if i or added is None else added
@@ -256,11 +258,12 @@ def multiply(
             "depth": product.k,
             "clear": reporting.clear,
             "launch": bits,
+            "room": room,
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         rest = maps, tile.cluster, tile.smem_bytes, a.arch
         launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, *rest))
-        if tile.listed:
+        if room:
             doubts = notes + _clusters(product, tile) * (tile.cluster * tile.notes_bytes)
             launches.append(finish(launches[-1], doubts, sms))
     return tuple(launches)
@@ -282,10 +285,15 @@ def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
     return _blocks(product, tile, sms) * tile.totals_bytes if product.k > tile.total_k else 0
 
 
-def notes_bytes(product: Product, tile: TileConfig) -> int:
+def notes_bytes(product: Product, tile: TileConfig, arch: Architecture) -> int:
     """Bytes of device memory for notes of doubtful sums, and their list; any contents will do."""
-    nbytes: int = _clusters(product, tile) * (tile.cluster * tile.notes_bytes) + tile.list_bytes
-    return nbytes
+    nbytes: int = _clusters(product, tile) * (tile.cluster * tile.notes_bytes)
+    return nbytes + 8 * _room(product, arch)
+
+
+def _room(product: Product, arch: Architecture) -> int:
+    """How many doubtful sums the blocks may leave to `finish`. None if that is not launched."""
+    return _LISTED if "finish" in arch.kernels and product.k >= _DEEP else 0
 
 
 def _clusters(product: Product, tile: TileConfig) -> Any:
@@ -413,8 +421,6 @@ def _tiles(
 ) -> list[tuple[TileConfig, int, int, int]]:
     """Each tile, the rows and columns of C that a cluster computes, and clocks per k-tile."""
     scheme, found = SCHEMES[name], []
-    # With long chains, products are so deep that a launch more hardly counts.
-    listed = _LISTED if promote_k == LINE and "finish" in arch.kernels else 0
     for block_n, stages in arch.stages.items():
         fits = block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS
         fits = fits and stages >= arch.least_tiles * scheme.parts
@@ -428,7 +434,6 @@ def _tiles(
                 cluster=cluster,
                 promote_k=promote_k,
                 total_k=scheme.total_k,
-                listed=listed,
             )
             found.append((tile, tile.block_m * cluster, block_n, arch.step_clocks[block_n]))
     return found

@@ -4,7 +4,7 @@
 |----------------------|---------|------------|-------|--------------------------|
 | pack a, pack b       | yes     | yes        | yes   |                          |
 | multiply             | yes     | yes        | yes   | … few vectors are wide   |
-| finish, if k > 4096  | yes     | yes        | yes   | … some sums are doubtful |
+| finish, if k ≥ 4096  | yes     | yes        | yes   | … some sums are doubtful |
 | repack both          |         |            | yes   | … many vectors are wide  |
 | multiply in bfloat16 |         |            | yes   | … many vectors are wide  |
 
@@ -157,7 +157,7 @@ class Job:
     def notes(self, sms: int) -> int:
         """Bytes of device memory for notes of doubtful sums."""
         tiles = self._packed_tiles(sms)
-        return reduce(most, (plan.notes_bytes(self._product, tile) for tile in tiles))
+        return reduce(most, (plan.notes_bytes(self._product, x, self.left.arch) for x in tiles))
 
     def sizes(self, sms: int) -> tuple[int, int, int, int]:
         """Bytes of device memory for the left and the right factor, totals, and notes."""

@@ -14,7 +14,8 @@
 | `epilogue.py`   | undoes the scaling; alpha, beta; `staging.py` stores C                    |
 | `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
 | `recompute.py`  | doubtful sums, and those of infinities and NaNs, in float32               |
-| `finish.py`     | doubtful sums of deep products, shared by all blocks of a last launch     |
+| `finish.py`     | those of deep products, shared by all blocks of a last launch             |
+|                 | (`listing.py`)                                                            |
 | `reporting.py`  | what a product has counted; clears the counts                             |
 | `repair.py`     | rows and columns with infinities and NaNs, after a kernel of a rung       |
 | `streamed.py`   | a product with one packed operand; the other one is split on the fly      |

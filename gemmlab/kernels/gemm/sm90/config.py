@@ -179,7 +179,6 @@ class TileConfig:
     chain starts in the tensor cores; float32 additions add finished chains to sums in registers.
     Every `total_k` values of k, the sums are added to totals in memory; 0 means never. `again`: how
     the same launch can compute C if the values are too wide for the scheme; None: it cannot.
-    `listed`: how many doubtful sums are left to a last launch (`finish`); 0: none are.
     """
 
     scheme: Scheme = FP16X3
@@ -193,7 +192,6 @@ class TileConfig:
     total_k: int = 0
     raster: int = 8  # rows of clusters in a band that is walked column by column, for L2
     again: DirectConfig | None = None
-    listed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("a_major", "b_major"):
@@ -264,13 +262,7 @@ class TileConfig:
 
     @property
     def notes_bytes(self) -> int:
-        """Bytes of device memory for the notes of a tile."""
         return self.notes * note_bytes(self.block_n)
-
-    @property
-    def list_bytes(self) -> int:
-        """Bytes of device memory for the places of sums that are left to `finish`."""
-        return 8 * self.listed
 
     @property
     def totals_bytes(self) -> int:

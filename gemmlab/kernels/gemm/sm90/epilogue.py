@@ -8,6 +8,7 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.listing import list_doubtful
 from gemmlab.kernels.gemm.sm90.recompute import (
     Doubts,
     Factors,
@@ -15,7 +16,6 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     Share,
     add_doubtful,
     bits_of,
-    list_doubtful,
     lowest,
     note,
     note_bits,
@@ -330,12 +330,10 @@ def finish_doubtful(
     count: Int32,
     share: Share,
     sizes: tuple,
-    listed: cutlass.Constexpr = 0,
 ) -> None:
     """Add the `count` doubtful sums of a note to C, in the warp's share, or leave them to `finish`.
 
-    at: item, row, and column of the first sum of those that the thread's lane has noted. listed:
-    how many sums of a product may be left.
+    at: item, row, and column of the first sum of those that the thread's lane has noted.
     """
     (item, row, col), (m, n) = at, sizes
     mC = cute.make_tensor(
@@ -343,9 +341,8 @@ def finish_doubtful(
     )
     doubts = Doubts(bits_of(output.notes, which, pairs), [row, row + 8], col)
     rest = output.factors, item, mC, output.alpha, output.notes.number
-    if cutlass.const_expr(listed > 0):
-        base = Int64(item) * m * n
-        if not list_doubtful(doubts, output.notes, count, base, n, pairs, listed):
-            add_doubtful(doubts, count, share, pairs, *rest)
-    else:
+    left = Boolean(False)
+    if output.notes.room > 0:
+        left = list_doubtful(doubts, output.notes, count, Int64(item) * m * n, n, pairs)
+    if not left:
         add_doubtful(doubts, count, share, pairs, *rest)

@@ -9,8 +9,9 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.listing import LISTED, NO_ENTRY
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.recompute import LISTED, NO_ENTRY, add_element
+from gemmlab.kernels.gemm.sm90.recompute import add_element
 from gemmlab.kernels.gemm.sm90.reporting import count
 from gemmlab.kernels.signature import signatures
 

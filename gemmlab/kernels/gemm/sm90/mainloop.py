@@ -62,8 +62,6 @@ from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.k_tiles import add_k_tile, tiled_mma
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
 from gemmlab.kernels.gemm.sm90.recompute import (
-    ALONE,
-    ANY,
     Factor,
     Factors,
     Notes,
@@ -178,8 +176,7 @@ def consume(
         row, col = coords[(0, 0, 0), 0, 0]
         at = item, tile_m * BM + row + 16 * (holder - own_warp), tile_n * BN + col
         which = number * config.notes + holder
-        sizes = work.m, work.n
-        finish_doubtful(output, at, BN // 8, which, count, share, sizes, config.listed)
+        finish_doubtful(output, at, BN // 8, which, count, share, (work.m, work.n))
 
     lane, threads = cute.arch.lane_idx(), CONSUMERS * WARPGROUP
     found = threads_with(lane < doubtful, threads)
@@ -190,8 +187,7 @@ def consume(
     elif found != 0:
         one, rank = CLUSTER, work.block % CLUSTER  # tiles of blocks, not of clusters
         own_tiles = Tiles(first * one + rank, step * one, work.tiles * one)
-        alone = ANY if config.listed else ALONE
-        add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add, alone)
+        add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add)
     return again
 
 
@@ -349,6 +345,7 @@ def kernel(
     depth: Int32,
     clear: Int32,
     launch: Int32,
+    room: Int32,
     config: cutlass.Constexpr,
 ):
     bx, _, _ = cute.arch.block_idx()
@@ -369,7 +366,7 @@ def kernel(
         tiles *= cute.ceil_div(n, config.block_n) * batch
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
         x, y = Factor(x_a, lda, batch_a, config.a_major), Factor(x_b, ldb, batch_b, config.b_major)
-        own = Notes(notes, tiles * (config.cluster * config.notes), report + 3)
+        own = Notes(notes, tiles * (config.cluster * config.notes), report + 3, room)
         marks = (own, doubt, depth, Factors(x, y, (begin, begin + k)), statuses)
         risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
         added = (d, row_d, column_d, batch_d)

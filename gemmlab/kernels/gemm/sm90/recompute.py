@@ -25,8 +25,6 @@ from gemmlab.kernels.gemm.sm90.config import PAIRS
 from gemmlab.kernels.gemm.sm90.splitting import large_part
 
 ALONE, FEW, ANY = 8, 48, 2**30
-NUMBER, LISTED = 3, 5  # words of the report; see `reporting`
-NO_ENTRY = 2**64 - 1  # in the list
 SUMS = 8  # of products of two elements, per lane
 COLUMNS = 2  # pairs of them, of a group
 AHEAD = 4  # notes that a lane reads at once
@@ -63,6 +61,7 @@ class Notes(NamedTuple):
     start: cute.Pointer  # Uint32
     count: Int32  # of warps times tiles
     number: cute.Pointer  # counts the doubtful sums of the whole product
+    room: Int32  # of the list; 0: no sum is left
 
 
 class Doubts(NamedTuple):
@@ -132,12 +131,9 @@ def add_noted(
     warp: Int32,
     warps: cutlass.Constexpr,
     add: cutlass.Constexpr,
-    alone: cutlass.Constexpr = ALONE,
 ) -> None:
-    """Call `add(tile, i, count, share)` if note `i` of a tile, of `each`, has sums for the warp.
-
-    Notes with up to `alone` sums are for one warp each.
-    """
+    """Call `add(tile, i, count, share)` if note `i` of a tile, of `each`, has sums for the warp."""
+    alone = cutlass.select_(notes.room > 0, Int32(ANY), Int32(ALONE))
     lane, count = cute.arch.lane_idx(), cute.ceil_div(tiles.count - tiles.first, tiles.step) * each
     for begin in cutlass.range(0, count, 32 * AHEAD, unroll=1):
         words = cute.make_rmem_tensor(AHEAD, Int32)
@@ -179,54 +175,6 @@ def bits_of(notes: Notes, which: Int32, pairs: cutlass.Constexpr) -> cute.Tensor
 def lowest(word: Uint32) -> Int32:
     """The position of the lowest bit that is set."""
     return Int32(cute.arch.popc((word & (~word + 1)) - 1))
-
-
-def entries_of(notes: Notes, doubts: Doubts) -> cute.Pointer:
-    """The list behind the notes."""
-    words = 1 + 32 * cute.size(doubts.bits)
-    return cute.recast_ptr(notes.start + notes.count * Int64(words), dtype=Uint64)
-
-
-@cute.jit
-def list_doubtful(
-    doubts: Doubts,
-    notes: Notes,
-    count: Int32,
-    base: Int64,
-    columns: Int32,
-    pairs: cutlass.Constexpr,
-    listed: cutlass.Constexpr,
-) -> Boolean:
-    """Leave the `count` sums of a note to `finish`, if the list has room. Returns whether it has.
-
-    base: (item·m)·n. columns: n. Sums of the same row whose columns are adjacent become neighbors
-    in the list: the warps that compute them read the same sectors of a row-major B.
-    """
-    length, lane = notes.number + (LISTED - NUMBER), cute.arch.lane_idx()
-    first = Uint64(0)
-    if lane == 0:
-        first = cute.arch.atomic_add(length, Uint64(count), sem="relaxed", scope="gpu")
-    first = Int64(cute.arch.shuffle_sync(Int32(first), 0))
-    has_room = first + count <= listed
-    if has_room:
-        if lane == 0:
-            atomics.add(notes.number, Uint64(count))
-        bits, words = doubts.bits, cute.size(doubts.bits)
-        entries = entries_of(notes, doubts) + first
-        before = (Uint32(1) << Uint32(lane)) - 1  # lanes
-        for which in cutlass.range_constexpr(words):
-            row, column = doubts.rows[which % 2], doubts.column + which // 2 * (8 * PAIRS)
-            for i in cutlass.range(min(2 * PAIRS, 2 * pairs), unroll=1):
-                own = (bits[which] >> Uint32(i)) & 1
-                holders = Uint32(cute.arch.vote_ballot_sync(own != 0))
-                if own != 0:
-                    at = base + Int64(row) * columns + (column + i // 2 * 8 + i % 2)
-                    simt.element(entries, Int32(cute.arch.popc(holders & before)))[0] = Uint64(at)
-                entries += Int32(cute.arch.popc(holders))
-    else:
-        for i in cutlass.range(Int32(first) + lane, listed, 32, unroll=1):
-            simt.element(entries_of(notes, doubts), i)[0] = Uint64(NO_ENTRY)
-    return has_room
 
 
 @cute.jit

@@ -366,7 +366,7 @@ def kernel(
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
-    own_notes = Notes(notes, count * config.consumers, report + 3)
+    own_notes = Notes(notes, count * config.consumers, report + 3, Int32(0))
     given = (unscale, risk, status), item_stride, own_notes, doubt, (rows, columns)
     output = Output((c, d), strides, (batch_c, batch_d), slice_c, (alpha, beta), *given)
     if warp >= config.consumers:
