@@ -245,6 +245,7 @@ def kernel(
     depth: Int32,
     clear: Int32,
     launch: Int32,
+    room: Int32,
     config: cutlass.Constexpr,
 ):
     BM, BN, TILES, PARTS = config.block_m, config.block_n, config.tiles, config.scheme.parts
@@ -284,7 +285,7 @@ def kernel(
         recompute.Factor(x_a, lda, batch_a, config.a_major),
         recompute.Factor(x_b, ldb, batch_b, config.b_major),
     )
-    own_notes = recompute.Notes(notes, all_tiles * config.notes, report + 3, Int32(0))
+    own_notes = recompute.Notes(notes, all_tiles * config.notes, report + 3, room)
     marks = (own_notes, doubt, depth, recompute.Factors(x, y, (begin, begin + k)), statuses)
     risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
