@@ -71,7 +71,7 @@ def kernel(
     if thread == 0:
         simt.element(shared, 0)[0] = take_length(report)
     cute.arch.sync_threads()
-    length = cutlass.min(Int32(simt.element(shared, 0)[0]), room)
+    length = Int32(cutlass.min(simt.element(shared, 0)[0], Uint64(room)))  # may exceed 32 bits
     let_next_start()
     end = begin + k
     for i in cutlass.range(bx * WARPS + warp, length, blocks * WARPS, unroll=1):

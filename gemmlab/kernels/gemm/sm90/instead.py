@@ -9,7 +9,7 @@ from gemmlab.kernels.gemm.sm90.ahead import produce
 from gemmlab.kernels.gemm.sm90.direct import allocate, initialize, items_of, multiply
 from gemmlab.kernels.gemm.sm90.items import Ring
 
-ALL = 6  # barrier of all threads
+BLOCK = 6  # barrier of all threads of a block
 
 
 @cute.jit
@@ -26,9 +26,9 @@ def items_for(part: tuple, k: Int32, block: tuple, config: Any) -> tuple:
 @cute.jit
 def begin_part(ring: Ring, flags: cute.Tensor, config: cutlass.Constexpr) -> None:
     """Wait until shared memory is free, and initialize it. Run by all threads, in both roles."""
-    cute.arch.barrier(barrier_id=ALL, number_of_threads=config.threads)
+    cute.arch.barrier(barrier_id=BLOCK, number_of_threads=config.threads)
     initialize(ring, flags, config)
-    cute.arch.barrier(barrier_id=ALL, number_of_threads=config.threads)
+    cute.arch.barrier(barrier_id=BLOCK, number_of_threads=config.threads)
 
 
 @cute.jit

@@ -36,6 +36,7 @@ def list_doubtful(
     first = Uint64(0)
     if lane == 0:
         first = cute.arch.atomic_add(length, Uint64(count), sem="relaxed", scope="gpu")
+        first = cutlass.min(first, Uint64(notes.room))  # it may exceed 32 bits
     first = Int64(cute.arch.shuffle_sync(Int32(first), 0))
     has_room = first + count <= notes.room
     if has_room:

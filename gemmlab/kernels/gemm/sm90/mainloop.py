@@ -70,7 +70,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     add_noted,
     threads_with,
 )
-from gemmlab.kernels.gemm.sm90.reporting import ALL, BARRIER, INSTEAD, Reporting, begin_block
+from gemmlab.kernels.gemm.sm90.reporting import BARRIER, INSTEAD, ONLY, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
     Ring,
@@ -222,7 +222,7 @@ def play_role(
     # Read before the report, which clears the counts, by each warp: branches that depend on shared
     # memory would keep the emulator from counting instructions without copies.
     computing, again = computes(output.statuses, limits), Boolean(False)
-    may_repeat = reporting.launch & ALL == ALL and is_unharmed(output)
+    may_repeat = reporting.launch & ONLY == ONLY and may_overwrite(output)
     if cutlass.const_expr(config.again is None):
         may_repeat = Boolean(False)
     if group == CONSUMERS:
@@ -262,8 +262,8 @@ def play_role(
 
 
 @cute.jit
-def is_unharmed(output: Output) -> Boolean:
-    """Whether D, if it is added, is another array than C, which is stored."""
+def may_overwrite(output: Output) -> Boolean:
+    """Whether C is not needed as D when it has been stored."""
     return output.beta == 0 or output.d.toint() != output.c.toint()
 
 

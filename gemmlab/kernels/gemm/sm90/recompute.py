@@ -6,12 +6,12 @@ that C holds beta·D alone, and notes it in memory: for each tile a *note* says 
 any, and then each lane has bits for its own sums. When the warps of a block have stored all tiles,
 and one of them has noted a sum, they go through all notes of the block together.
 
-There are few doubtful sums, if any. Else `mainloop` computes the block's tiles in another way, if
-it can. The warps take turns at the notes of a tile, and the lanes
-share the terms of one sum after the other. If a note has more than `ALONE`, all warps take turns at
-its sums. If it has more than `FEW`, they take turns at groups of columns: a warp computes all sums
-of a group by tensor cores, in TF32 as `direct` does, and adds those that are doubtful. Where
-elements are too small for that, or a sum is not finite, it multiplies and adds in float32.
+Mostly there are few doubtful sums, or none. If a block of `mainloop` has many, it computes its
+tiles in another way, where it can. Otherwise the warps take turns at the notes of a tile, and the
+lanes share the terms of one sum after the other. If a note has more than `ALONE`, all warps take
+turns at its sums. If it has more than `FEW`, they take turns at groups of columns: a warp computes
+all sums of a group by tensor cores, in TF32 as `direct` does, and adds those that are doubtful.
+Where elements are too small for that, or a sum is not finite, it multiplies and adds in float32.
 """
 
 from typing import NamedTuple

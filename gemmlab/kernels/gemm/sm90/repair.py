@@ -13,7 +13,7 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import NOT_FINITE_RISK, REPAIR_TILE, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
-from gemmlab.kernels.gemm.sm90.reporting import ALL, Reporting, begin_block, count
+from gemmlab.kernels.gemm.sm90.reporting import ONLY, Reporting, begin_block, count
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -157,7 +157,7 @@ def kernel(
     marked = cute.arch.alloc_smem(Uint64, 1)
     if thread == 0:
         simt.element(marked, 0)[0] = count(status_a, 1) + count(status_b, 1)
-        begin_block(Reporting(report, statuses, clear, Int32(ALL)))
+        begin_block(Reporting(report, statuses, clear, Int32(ONLY)))
     cute.arch.sync_threads()
     if simt.element(marked, 0)[0] > 0:
         add_not_finite(arrays, strides, (m, n, k, batch), (risk_a, risk_b), alpha)

@@ -21,7 +21,7 @@ BARRIER = 4  # of a block: its warps have read the counts of the operands
 # Bits of `Reporting.launch`: it is the first one of its product; the last one; it may compute the
 # product in another way.
 FIRST, LAST, INSTEAD = 1, 2, 4
-ALL = FIRST | LAST
+ONLY = FIRST | LAST
 
 
 class Reporting(NamedTuple):

@@ -55,7 +55,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     add_noted,
     threads_with,
 )
-from gemmlab.kernels.gemm.sm90.reporting import ALL, Reporting
+from gemmlab.kernels.gemm.sm90.reporting import ONLY, Reporting
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.splitting import kept
@@ -362,7 +362,7 @@ def kernel(
     tiles = cute.ceil_div(m, config.block_m), cute.ceil_div(n, config.block_n)
     count = tiles[0] * tiles[1] * slices * batch
     work = Work((m, n), k, tiles, count, slices, cute.ceil_div(k, LINE), bx, blocks)
-    is_wide, reporting = Boolean(False), Reporting(report, (status,), Int32(1), Int32(ALL))
+    is_wide, reporting = Boolean(False), Reporting(report, (status,), Int32(1), Int32(ONLY))
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
