@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gemmlab.kernels.gemm.sm90.config import TileConfig
+from gemmlab.kernels.gemm.sm90.config import FINISH_WARPS, TileConfig
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 
 _SAME = "x_a", "x_b", "c", "report", "m", "n", "k", "begin", "batch_a", "batch_b", "ldc", "batch_c"
-_BLOCK = (256, 1, 1)
+_BLOCK = (32 * FINISH_WARPS, 1, 1)
 _BLOCKS = 2  # per multiprocessor
 
 

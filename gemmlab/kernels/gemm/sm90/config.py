@@ -17,6 +17,7 @@ LINE = 64  # 16-bit elements in 128 bytes, the longest line that the 128-byte sw
 # warpgroups a thread has 160 registers in all.
 MAX_SUMS, MAX_SUMS_OF_THREE = 192, 128
 PACK_WARPS = 8  # per block of `pack`
+FINISH_WARPS = 16  # … of `finish`
 # What a warp stores by way of shared memory at a time (`staging`): rows and columns of C, and
 # columns of the previous piece.
 STAGED_ROWS, PIECE, MARGIN = 16, 32, 8

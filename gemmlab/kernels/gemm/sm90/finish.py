@@ -1,17 +1,21 @@
 """Compute the doubtful sums that blocks of `mainloop` have left in a list, in float32.
 
 Doubtful sums often lie in few rows or columns, and so in the tiles of few blocks. In deep products
-each of them takes long, so all warps of the GPU take turns. If the list is empty, as it mostly is,
-every block ends at once. The last block to begin empties it.
+each of them takes long, so all blocks of the GPU take turns. A block computes `GROUP` neighbors of
+the list together, which often have the same row and adjacent columns: the lanes of a warp then read
+the same element of A and one sector of a row-major B. Its warps share the terms.
+
+If the list is empty, as it mostly is, every block ends at once. The last block to begin empties it.
 """
 
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.config import FINISH_WARPS
 from gemmlab.kernels.gemm.sm90.listing import LISTED, NO_ENTRY
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.recompute import add_element
+from gemmlab.kernels.gemm.sm90.recompute import SUMS, share_of_sum
 from gemmlab.kernels.gemm.sm90.reporting import count
 from gemmlab.kernels.signature import signatures
 
@@ -22,7 +26,8 @@ POINTERS = {
     "doubts": ("uint64", "input"),
     "report": ("uint64", "accumulator"),
 }
-WARPS = 8  # of a block
+GROUP = 8  # sums
+DEPTH = 32 // GROUP * SUMS  # terms of each of them that a warp reads at once
 
 
 @cute.jit
@@ -73,18 +78,36 @@ def kernel(
     cute.arch.sync_threads()
     length = Int32(cutlass.min(simt.element(shared, 0)[0], Uint64(room)))  # may exceed 32 bits
     let_next_start()
-    end = begin + k
-    for i in cutlass.range(bx * WARPS + warp, length, blocks * WARPS, unroll=1):
-        place = simt.element(doubts, i)[0]
-        if place != Uint64(NO_ENTRY):
-            col, line = Int32(Int64(place) % n), Int64(place) // n
-            row, item = Int32(line % m), line // m
-            of_a = cute.make_layout((m, end), stride=(row_a, col_a))
-            of_b = cute.make_layout((end, n), stride=(row_b, col_b))
-            mA = cute.make_tensor(x_a + item * batch_a, of_a)
-            mB = cute.make_tensor(x_b + item * batch_b, of_b)
+    lane, ends = thread % 32, (begin, begin + k)
+    of_a = cute.make_layout((m, begin + k), stride=(row_a, col_a))
+    of_b = cute.make_layout((begin + k, n), stride=(row_b, col_b))
+    of_warps = cute.make_layout((FINISH_WARPS, GROUP), stride=(GROUP, 1))
+    sums = cute.make_tensor(cute.arch.alloc_smem(Float32, FINISH_WARPS * GROUP), of_warps)
+    for first in cutlass.range(bx * GROUP, length, blocks * GROUP, unroll=1):
+        entry, i = Uint64(NO_ENTRY), first + lane % GROUP
+        if i < length:
+            entry = Uint64(simt.element(doubts, i)[0])
+        listed = entry != Uint64(NO_ENTRY)
+        place = Int64(0)  # without an entry, the lane computes a sum that is not used
+        if listed:
+            place = Int64(entry)
+        col, line = Int32(place % n), place // n
+        row, item = Int32(line % m), line // m
+        mA = cute.make_tensor(x_a + item * batch_a, of_a)
+        mB = cute.make_tensor(x_b + item * batch_b, of_b)
+        own, step, stride = DEPTH * warp + lane // GROUP, 32 // GROUP, DEPTH * FINISH_WARPS
+        total = share_of_sum(mA, mB, (row, col), ends, own, step, stride)
+        for distance in (GROUP, 2 * GROUP):
+            total += cute.arch.shuffle_sync_bfly(total, distance)
+        if lane < GROUP:
+            sums[warp, lane] = total
+        cute.arch.sync_threads()
+        if thread < GROUP and listed:
+            total = sums[0, thread]
+            for other in cutlass.range_constexpr(1, FINISH_WARPS):
+                total += sums[other, thread]
             mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
-            add_element(mA, mB, mC, (row, col), (begin, end), alpha)
-
+            mC[row, col] += alpha * total
+        cute.arch.sync_threads()
 
 SIGNATURES = signatures(POINTERS, kernel)

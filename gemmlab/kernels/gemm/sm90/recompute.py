@@ -244,26 +244,44 @@ def add_each(
 def add_element(
     mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, at: tuple, ends: tuple, alpha: Float32
 ) -> None:
-    """C[at] += alpha·A·B, over k between `ends`. Run by a warp, with `SUMS` sums per lane."""
-    row, col = at
-    start, end = ends
+    """C[at] += alpha·A·B, over k between `ends`. Run by a warp."""
     lane = cute.arch.lane_idx()
+    total = share_of_sum(mA, mB, at, ends, lane, 32, 32 * SUMS)
+    for level in cutlass.range_constexpr(5):
+        total += cute.arch.shuffle_sync_bfly(total, 16 >> level)
+    if lane == 0:
+        mC[at] += alpha * total
+
+
+@cute.jit
+def share_of_sum(
+    mA: cute.Tensor,
+    mB: cute.Tensor,
+    at: tuple,
+    ends: tuple,
+    first: Int32,
+    step: cutlass.Constexpr,
+    stride: cutlass.Constexpr,
+) -> Float32:
+    """A lane's terms of the sum at a row and column, added in `SUMS` chains.
+
+    They are the k between `ends`, `first` after the first one, then each `step` further, `SUMS`
+    times; and all that lie multiples of `stride` after these.
+    """
+    (row, col), (start, end) = at, ends
     sums = [Float32(0) for _ in range(SUMS)]
-    whole = end - (end - start) % (32 * SUMS)
-    for kk in cutlass.range(start + lane, whole, 32 * SUMS, unroll=2):
+    whole = end - (end - start) % stride
+    for k in cutlass.range(start + first, whole, stride, unroll=2):
         for i in cutlass.range_constexpr(SUMS):
-            sums[i] += mA[row, kk + 32 * i] * mB[kk + 32 * i, col]
+            sums[i] += mA[row, k + step * i] * mB[k + step * i, col]
     for i in cutlass.range_constexpr(SUMS):
-        kk = whole + lane + 32 * i
-        if kk < end:
-            sums[i] += mA[row, kk] * mB[kk, col]
+        k = whole + first + step * i
+        if k < end:
+            sums[i] += mA[row, k] * mB[k, col]
     total = Float32(0)
     for i in cutlass.range_constexpr(SUMS):
-        for level in cutlass.range_constexpr(5):
-            sums[i] += cute.arch.shuffle_sync_bfly(sums[i], 16 >> level)
         total += sums[i]
-    if lane == 0:
-        mC[row, col] += alpha * total
+    return Float32(total)
 
 
 @cute.jit
