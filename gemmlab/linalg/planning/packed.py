@@ -10,6 +10,7 @@ from functools import cache
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
+    DEEP_STRIP,
     LINE,
     SCHEMES,
     VECTOR_PITCH,
@@ -90,8 +91,12 @@ class Packed:
 
     @property
     def chunk(self) -> int:
-        """Lines per block of `pack_deep`: a multiple of 64, for at most 32 blocks."""
-        return ceil_div(self.depth, 32 * 64) * 64
+        """Lines per block of `pack_deep`: a multiple of 64.
+
+        There are at most 32 blocks for a strip of vectors, or 64 if there is only one strip.
+        """
+        most = 32 if self.vectors > DEEP_STRIP else 64
+        return ceil_div(self.depth, most * 64) * 64
 
     @property
     def deep(self) -> bool:

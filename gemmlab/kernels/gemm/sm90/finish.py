@@ -110,4 +110,5 @@ def kernel(
             mC[row, col] += alpha * total
         cute.arch.sync_threads()
 
+
 SIGNATURES = signatures(POINTERS, kernel)
