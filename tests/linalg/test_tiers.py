@@ -208,10 +208,12 @@ def test_sizes_that_no_memory_holds_have_a_tier() -> None:
 
 
 @pytest.mark.parametrize("columns", [10, 11, 16])
-def test_narrow_products_are_faster_without_packing(columns: int) -> None:
-    """On an H100, SGEMM takes 493, 499 and 377 µs, `tf32x3` 242 to 244."""
+def test_the_large_operand_of_a_narrow_product_is_not_packed(columns: int) -> None:
+    """On an H200, SGEMM takes 395, 393 and 353 µs, `tf32x3` 202, 202 and 184, `fp16x3s` 190, 190
+    and 184; it is predicted to take 174."""
     case = replace(HOPPER, m=12000, n=columns, k=12000)
-    assert choose(None, case).tier == "tf32x3"
+    choice = choose(None, case)
+    assert choice.tier == "fp16x3s" and 165e-6 < choice.seconds < 200e-6
 
 
 def test_an_a100_uses_its_tensor_cores_and_geforce_does_not() -> None:
