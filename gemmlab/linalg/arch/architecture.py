@@ -173,7 +173,7 @@ class Architecture:
     launch_time: float  # packing and product
     fallback_time: float  # launches that exit immediately
     # Shares by which a product takes longer: storing C if there is a fallback, as doubtful elements
-    # are marked; all of it if lines of any matrix are not aligned to 16 bytes.
+    # are looked for; all of it if lines of any matrix are not aligned to 16 bytes.
     fallback_stored: float
     packed_unaligned: float
     clock_time: float  # per predicted clock of the product

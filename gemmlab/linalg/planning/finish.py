@@ -1,4 +1,7 @@
-"""The last launch of a deep product: the doubtful sums that its blocks have left in a list."""
+"""The launch after each one of `multiply_packed` of a deep product.
+
+It computes the doubtful sums that blocks have left in a list.
+"""
 
 from __future__ import annotations
 

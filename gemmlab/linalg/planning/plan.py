@@ -43,8 +43,8 @@ STATUSES = (64, 96)  # offsets of the statuses of the left and of the right oper
 SHORT_SUM = 64  # terms that `Scheme.doubt` is for
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
 _MOST_SEGMENTS = 64
-# From this depth on, one launch more hardly counts, and doubtful sums take long; and how many sums
-# a launch may leave to `finish`.
+# The least k at which `finish` is launched: there one launch more hardly counts, and doubtful sums
+# take long. And the number of sums that its list can hold.
 _DEEP, _LISTED = 4096, 2**16
 
 
@@ -292,7 +292,7 @@ def notes_bytes(product: Product, tile: TileConfig, arch: Architecture) -> int:
 
 
 def _room(product: Product, arch: Architecture) -> int:
-    """How many doubtful sums the blocks may leave to `finish`. None if that is not launched."""
+    """How many doubtful sums the blocks may leave to `finish`; 0 if it is not launched."""
     return _LISTED if "finish" in arch.kernels and product.k >= _DEEP else 0
 
 

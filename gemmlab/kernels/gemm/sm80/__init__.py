@@ -5,5 +5,5 @@
 | `config.py`   | the tile of C that a block computes, and the rules for it    |
 | `mainloop.py` | the kernel that multiplies packed operands, with `mma.sync`  |
 
-Packing, repair and the end of a tile are those of `sm90`, which need no instruction of Hopper.
+Packing and the end of a tile are those of `sm90`, which need no instruction of Hopper.
 """

@@ -140,7 +140,7 @@ def leave_doubtful(
     inside: Boolean,
     peak: cutlass.Constexpr,
 ) -> Int32:
-    """Replace doubtful sums by 0 and note them; see `Scheme`. Returns whether there are any.
+    """Replace doubtful sums by 0 and note them; see `Scheme`. Returns how many the warp has.
 
     certain: what the row and the column with the most elements at risk may lose. Few warps have a
     smaller sum; only these read the counts of their own rows and columns. Shortfalls are read only
@@ -286,7 +286,7 @@ def finish_tile(
     sizes: tuple,
     config: cutlass.Constexpr,
 ) -> Int32:
-    """Write the thread's elements of one tile of C. Returns whether some are doubtful.
+    """Write the thread's elements of one tile of C. Returns how many of the warp's are doubtful.
 
     coords: row and column of each sum within the tile. staged: `staged_bytes` of shared memory.
     known: `extremes`. exponents: see `unscale`. tile: batch item, tile row, tile column. which: see

@@ -30,7 +30,7 @@ def list_doubtful(
     """Leave the `count` sums of a note to `finish`, if the list has room. Returns whether it has.
 
     base: (item·m)·n. columns: n. Sums of the same row whose columns are adjacent become neighbors
-    in the list: the warps that compute them read the same sectors of a row-major B.
+    in the list: the lanes that compute them read the same sectors of a row-major B.
     """
     length, lane = notes.number + (LISTED - NUMBER), cute.arch.lane_idx()
     first = Uint64(0)

@@ -29,15 +29,16 @@ longer than the epilogue's arithmetic.
 | full[stage]   | 1, and the bytes of stage and exponents     | all of them have arrived          |
 | empty[stage]  | consumer warps of all blocks of the cluster | no warp still reads the stage     |
 | named 1 + w   | the threads of 2 consumer warpgroups        | consumer warpgroup w may multiply |
-| named 4       | all consumers, and a warp                   | the consumers know all counts     |
+| named 4       | all threads                                 | all warps know the counts         |
+| named 5       | the threads that multiply, then all threads | it is known what is repeated      |
 | cluster       | all threads, at the start and at the end    | barriers are set up; all are done |
 
 Consumer warpgroups take turns: while one adds up its chains, the wgmma of the other keep the tensor
 cores busy. The blocks of a cluster compute tiles of C one below the other. They need the same tiles
 of B: each copies a share and multicasts it.
 
-If many rows of A or columns of B are wide, float16 parts cannot hold them. The launch then computes
-the product from the float32 operands, as `direct` does, or leaves it to another launch. A block
+If a row of A or a column of B is wide, float16 parts cannot hold it. The launch then computes the
+product from the float32 operands, as `direct` does, or leaves it to another launch. A block
 that finds many doubtful sums computes its own tiles once more in the same way.
 
 Limiter: power. The tensor cores are busy and the clock drops. Shallow products are limited by the
@@ -180,13 +181,13 @@ def consume(
 
     lane, threads = cute.arch.lane_idx(), CONSUMERS * WARPGROUP
     found = threads_with(lane < doubtful, threads)
-    again = may_repeat and found > threads // 2  # most warps have 32 or more
+    again = may_repeat and found > threads // 2  # more than 16 per warp, at most 32 count
     if again:
         if lane == 0:
             atomics.add(output.notes.number, Uint64(doubtful))
     elif found != 0:
-        one, rank = CLUSTER, work.block % CLUSTER  # tiles of blocks, not of clusters
-        own_tiles = Tiles(first * one + rank, step * one, work.tiles * one)
+        rank = work.block % CLUSTER  # tiles of blocks, not of clusters
+        own_tiles = Tiles(first * CLUSTER + rank, step * CLUSTER, work.tiles * CLUSTER)
         add_noted(output.notes, own_tiles, config.notes, own_warp, config.notes, add)
     return again
 

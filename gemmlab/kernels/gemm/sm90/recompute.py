@@ -1,5 +1,7 @@
 """Compute doubtful sums of C again in float32, in the launch that has formed them.
 
+Deep products leave them to a launch of their own (`listing`), as far as its list has room.
+
 A sum is doubtful if elements that lose bits may have spoiled it, or if its row of A or its column
 of B has an infinity or a NaN: then its parts are zeros. The warp that holds it leaves it out, so
 that C holds beta·D alone, and notes it in memory: for each tile a *note* says whether the warp has
@@ -28,7 +30,7 @@ ALONE, FEW, ANY = 8, 48, 2**30
 SUMS = 8  # of products of two elements, per lane
 COLUMNS = 2  # pairs of them, of a group
 AHEAD = 4  # notes that a lane reads at once
-MULTIPLYING = 5  # barrier of all threads that multiply
+MULTIPLYING = 5  # barrier of the threads that multiply, or of all
 INFINITY = float("inf")
 SMALLEST = 2.0**-101  # of an element whose TF32 parts lose no bits but the last two
 CHAIN = 32  # terms that are added to a sum of their own first
@@ -53,14 +55,15 @@ class Factors(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What warps note of their sums: of each warp and tile, a word; then bits, by word and lane.
+    """One word per warp and tile: the number of doubtful sums. The bits of all notes follow, 32
+    lanes per word.
 
-    A list follows, of sums that are left to `finish`: for each, (item·m + row)·n + column.
+    Then comes the list of sums that are left to `finish`: for each, (item·m + row)·n + column.
     """
 
     start: cute.Pointer  # Uint32
     count: Int32  # of warps times tiles
-    number: cute.Pointer  # counts the doubtful sums of the whole product
+    number: cute.Pointer  # counts the doubtful sums of all products
     room: Int32  # of the list; 0: no sum is left
 
 

@@ -1,4 +1,4 @@
-"""What a product reports: its counts, for the host; those of packed operands are then cleared.
+"""A product stores its counts for the host, and then clears those of its packed operands.
 
 | word of the report | meaning                                            |
 |--------------------|----------------------------------------------------|
@@ -6,7 +6,7 @@
 | 2                  | blocks of the running launch that have begun       |
 | 3                  | doubtful sums of all products so far               |
 | 4                  | … of all products before the last one              |
-| 5                  | doubtful sums left to `finish`                     |
+| 5                  | doubtful sums for `finish`; some may find no room  |
 | 6                  | blocks of `finish` that have begun                 |
 """
 

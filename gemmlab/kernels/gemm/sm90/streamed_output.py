@@ -84,7 +84,7 @@ def finish_tile(
     warp: Int32,
     config: cutlass.Constexpr,
 ) -> Int32:
-    """Write the thread's elements of one tile of C. Returns whether some are doubtful.
+    """Write the thread's elements of one tile of C. Returns how many of the warp's are doubtful.
 
     staged: `staged_bytes` of shared memory. known: `extremes`. which: see `Notes`.
     """
@@ -192,7 +192,7 @@ def leave_doubtful(
     inside: Boolean,
     config: cutlass.Constexpr,
 ) -> Int32:
-    """Replace doubtful sums by 0 and note them; see `Scheme`. Returns whether there are any.
+    """Replace doubtful sums by 0 and note them; see `Scheme`. Returns how many the warp has.
 
     Sums are those of float32 elements times scaled ones. An element at risk of the streamed operand
     loses up to 2^-25 of what undoes its scale; one of the packed operand, up to 2^-25, and its
