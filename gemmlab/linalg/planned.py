@@ -23,7 +23,7 @@ class Counts(NamedTuple):
     at_risk: int = 0  # elements of both operands that lose bits in float16
     wide: int = 0  # rows of a and columns of b with many such elements
     not_finite: int = 0  # rows of a and columns of b with an infinity or a NaN
-    doubtful: int = 0  # sums that were computed again, of each segment or slice of k
+    doubtful: int = 0  # sums computed again, counted in each segment or slice of k
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Counts:
@@ -42,7 +42,7 @@ class Report:
     at_risk: int | None = None  # elements of both operands that lose bits in float16
     wide: int | None = None  # rows of a and columns of b with many such elements
     not_finite: int | None = None  # rows of a and columns of b with an infinity or a NaN
-    doubtful: int | None = None  # sums that were computed again, of each segment or slice of k
+    doubtful: int | None = None  # sums computed again, counted in each segment or slice of k
 
     def __str__(self) -> str:
         text = f"ran {self.tier}: {self.reason}"

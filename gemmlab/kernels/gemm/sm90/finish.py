@@ -1,9 +1,9 @@
 """Compute the doubtful sums that blocks of `mainloop` have left in a list, in float32.
 
 Doubtful sums often lie in few rows or columns, and so in the tiles of few blocks. In deep products
-each of them takes long, so all blocks of the GPU take turns. A block computes `GROUP` neighbors of
-the list together, which often have the same row and adjacent columns: the lanes of a warp then read
-the same element of A and one sector of a row-major B. Its warps share the terms.
+each sum takes long, so all blocks of one more launch take turns. A block computes `GROUP` neighbors
+of the list together, which often have the same row and adjacent columns: the lanes of a warp then
+read the same element of A and one sector of a row-major B. Its warps share the terms.
 
 If the list is empty, as it mostly is, every block ends at once. The last block to begin empties it.
 """

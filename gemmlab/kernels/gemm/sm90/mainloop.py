@@ -181,7 +181,8 @@ def consume(
 
     lane, threads = cute.arch.lane_idx(), CONSUMERS * WARPGROUP
     found = threads_with(lane < doubtful, threads)
-    again = may_repeat and found > threads // 2  # more than 16 per warp, at most 32 count
+    # At most 32 sums of a warp count, so that a single warp cannot make the block repeat its tiles.
+    again = may_repeat and found > threads // 2
     if again:
         if lane == 0:
             atomics.add(output.notes.number, Uint64(doubtful))
@@ -264,7 +265,7 @@ def play_role(
 
 @cute.jit
 def may_overwrite(output: Output) -> Boolean:
-    """Whether C is not needed as D when it has been stored."""
+    """Whether C may be stored twice: it is not read as D."""
     return output.beta == 0 or output.d.toint() != output.c.toint()
 
 
