@@ -12,7 +12,15 @@ import pytest
 
 from benchmarks import families
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.sm90.config import FP16X3, WIDE_COUNT, Scheme, TileConfig
+from gemmlab.kernels.gemm.sm90.config import (
+    FIRST,
+    FP16X3,
+    INSTEAD,
+    LAST,
+    WIDE_COUNT,
+    Scheme,
+    TileConfig,
+)
 from gemmlab.kernels.gemm.sm90.direct_config import MOST_ITEMS
 from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts
@@ -58,14 +66,14 @@ def test_by_default_the_launch_that_multiplies_may_do_so_in_another_way() -> Non
     assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed"]
     args = launches[2].args
     assert args["least_risk"] == 0 and args["most_risk"] == WIDE_COUNT - 1
-    assert args["launch"] == plan.FIRST | plan.LAST | plan.INSTEAD
+    assert args["launch"] == FIRST | LAST | INSTEAD
 
 
 def test_only_the_first_segment_of_k_may_be_computed_in_another_way() -> None:
     launches = job(BY_DEFAULT, 300, 200, 20000).launches(WorkspaceAddresses(0, 0, 0), 132)
     first, last = (x for x in launches if x.kernel == "multiply_packed")
-    assert first.args["launch"] == plan.FIRST | plan.INSTEAD and first.args["begin"] == 0
-    assert last.args["launch"] == plan.LAST and last.args["begin"] == first.args["k"]
+    assert first.args["launch"] == FIRST | INSTEAD and first.args["begin"] == 0
+    assert last.args["launch"] == LAST and last.args["begin"] == first.args["k"]
 
 
 @pytest.mark.parametrize(("k", "least_k"), [(32, 32), (191, 32), (192, 192), (5000, 192)])
@@ -119,7 +127,7 @@ def test_a_large_product_may_run_again_in_bfloat16() -> None:
     first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["most_risk"] + 1 == last.args["least_risk"]  # exactly one of them computes
     assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
-    assert [x.args["launch"] for x in (first, last)] == [plan.FIRST, plan.LAST]
+    assert [x.args["launch"] for x in (first, last)] == [FIRST, LAST]
 
 
 def test_a_tier_asked_for_is_the_only_one() -> None:

@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
     DEEP_STRIP,
+    FIRST,
+    INSTEAD,
+    LAST,
     LINE,
     MAX_SUMS,
     NO_LIMIT,
@@ -46,10 +49,6 @@ _MOST_SEGMENTS = 64
 # The least k at which `finish` is launched: there one launch more hardly counts, and doubtful sums
 # take long. And the number of sums that its list can hold.
 _DEEP, _LISTED = 4096, 2**16
-
-
-# Bits of the argument `launch` of kernels that multiply; see `kernels.gemm.sm90.reporting`.
-FIRST, LAST, INSTEAD = 1, 2, 4
 
 Addresses = tuple[Address, Address, Address]
 

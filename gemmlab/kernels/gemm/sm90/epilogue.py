@@ -10,6 +10,8 @@ from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.listing import list_doubtful
 from gemmlab.kernels.gemm.sm90.recompute import (
+    INFINITY,
+    UNLISTED,
     Doubts,
     Factors,
     Notes,
@@ -24,7 +26,6 @@ from gemmlab.kernels.gemm.sm90.recompute import (
 from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 
 NO_LOSS = -1e38
-INFINITY = float("inf")
 
 
 class Output(NamedTuple):
@@ -340,9 +341,9 @@ def finish_doubtful(
         output.c + item * output.batch_c, cute.make_layout((m, n), stride=(output.ldc, 1))
     )
     doubts = Doubts(bits_of(output.notes, which, pairs), [row, row + 8], col)
-    rest = output.factors, item, mC, output.alpha, output.notes.number
+    rest = output.factors, item, mC, output.alpha, output.notes
     left = Boolean(False)
-    if output.notes.room > 0:
+    if output.notes.room > 0 and count <= UNLISTED:
         left = list_doubtful(doubts, output.notes, count, Int64(item) * m * n, n, pairs)
     if not left:
         add_doubtful(doubts, count, share, pairs, *rest)

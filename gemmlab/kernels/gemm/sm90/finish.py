@@ -13,10 +13,10 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FINISH_WARPS
-from gemmlab.kernels.gemm.sm90.listing import LISTED, NO_ENTRY
+from gemmlab.kernels.gemm.sm90.listing import NO_ENTRY
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.recompute import SUMS, share_of_sum
-from gemmlab.kernels.gemm.sm90.reporting import count
+from gemmlab.kernels.gemm.sm90.recompute import GROUP, part_of_sum
+from gemmlab.kernels.gemm.sm90.reporting import FINISHING, LISTED, count
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -26,8 +26,6 @@ POINTERS = {
     "doubts": ("uint64", "input"),
     "report": ("uint64", "accumulator"),
 }
-GROUP = 8  # sums
-DEPTH = 32 // GROUP * SUMS  # terms of each of them that a warp reads at once
 
 
 @cute.jit
@@ -36,10 +34,10 @@ def take_length(report: cute.Pointer) -> Uint64:
     blocks, _, _ = cute.arch.grid_dim()
     length = count(report, LISTED)
     cute.arch.fence_acq_rel_gpu()
-    begun = cute.arch.atomic_add(report + (LISTED + 1), Uint64(1), sem="relaxed", scope="gpu")
+    begun = cute.arch.atomic_add(report + FINISHING, Uint64(1), sem="relaxed", scope="gpu")
     cute.arch.fence_acq_rel_gpu()
     if begun == blocks - 1:
-        for word in cutlass.range_constexpr(LISTED, LISTED + 2):
+        for word in (LISTED, FINISHING):
             cute.arch.store(report + word, Uint64(0), sem="relaxed", scope="gpu")
     return Uint64(length)
 
@@ -95,10 +93,7 @@ def kernel(
         row, item = Int32(line % m), line // m
         mA = cute.make_tensor(x_a + item * batch_a, of_a)
         mB = cute.make_tensor(x_b + item * batch_b, of_b)
-        own, step, stride = DEPTH * warp + lane // GROUP, 32 // GROUP, DEPTH * FINISH_WARPS
-        total = share_of_sum(mA, mB, (row, col), ends, own, step, stride)
-        for distance in (GROUP, 2 * GROUP):
-            total += cute.arch.shuffle_sync_bfly(total, distance)
+        total = part_of_sum(mA, mB, (row, col), ends, warp)
         if lane < GROUP:
             sums[warp, lane] = total
         cute.arch.sync_threads()

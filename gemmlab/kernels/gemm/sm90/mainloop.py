@@ -50,7 +50,7 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm.sm90 import totals
-from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.kernels.gemm.sm90.config import INSTEAD, LINE, ONLY
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     computes,
@@ -71,7 +71,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     add_noted,
     threads_with,
 )
-from gemmlab.kernels.gemm.sm90.reporting import BARRIER, INSTEAD, ONLY, Reporting, begin_block
+from gemmlab.kernels.gemm.sm90.reporting import BARRIER, NUMBER, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
     Ring,
@@ -368,7 +368,7 @@ def kernel(
         tiles *= cute.ceil_div(n, config.block_n) * batch
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
         x, y = Factor(x_a, lda, batch_a, config.a_major), Factor(x_b, ldb, batch_b, config.b_major)
-        own = Notes(notes, tiles * (config.cluster * config.notes), report + 3, room)
+        own = Notes(notes, tiles * (config.cluster * config.notes), report + NUMBER, room)
         marks = (own, doubt, depth, Factors(x, y, (begin, begin + k)), statuses)
         risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
         added = (d, row_d, column_d, batch_d)

@@ -1,6 +1,7 @@
 """Compute doubtful sums of C again in float32, in the launch that has formed them.
 
-Deep products leave them to a launch of their own (`listing`), as far as its list has room.
+Deep products leave them to a launch of their own (`listing`), as far as its list has room. It
+varies which ones find room, so the others are computed to the same bits (`add_as_finish`).
 
 A sum is doubtful if elements that lose bits may have spoiled it, or if its row of A or its column
 of B has an infinity or a NaN: then its parts are zeros. The warp that holds it leaves it out, so
@@ -11,9 +12,10 @@ and one of them has noted a sum, they go through all notes of the block together
 Mostly there are few doubtful sums, or none. If a block of `mainloop` has many, it computes its
 tiles in another way, where it can. Otherwise the warps take turns at the notes of a tile, and the
 lanes share the terms of one sum after the other. If a note has more than `ALONE`, all warps take
-turns at its sums. If it has more than `FEW`, they take turns at groups of columns: a warp computes
-all sums of a group by tensor cores, in TF32 as `direct` does, and adds those that are doubtful.
-Where elements are too small for that, or a sum is not finite, it multiplies and adds in float32.
+turns at its sums. If it has more than `FEW`, or `UNLISTED` in a deep product, they take turns at
+groups of columns: a warp computes all sums of a group by tensor cores, in TF32 as `direct` does,
+and adds those that are doubtful. Where elements are too small for that, or a sum is not finite, it
+multiplies and adds in float32.
 """
 
 from typing import NamedTuple
@@ -23,11 +25,14 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels import atomics, vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import PAIRS
+from gemmlab.kernels.gemm.sm90.config import FINISH_WARPS, PAIRS
 from gemmlab.kernels.gemm.sm90.splitting import large_part
 
-ALONE, FEW, ANY = 8, 48, 2**30
+ALONE, FEW = 8, 48
+UNLISTED = 512  # a note with more sums is not listed
 SUMS = 8  # of products of two elements, per lane
+GROUP = 8  # sums that a block of `finish` computes together
+DEPTH = 32 // GROUP * SUMS  # terms of each of them that a warp reads at once
 COLUMNS = 2  # pairs of them, of a group
 AHEAD = 4  # notes that a lane reads at once
 MULTIPLYING = 5  # barrier of the threads that multiply, or of all
@@ -136,7 +141,8 @@ def add_noted(
     add: cutlass.Constexpr,
 ) -> None:
     """Call `add(tile, i, count, share)` if note `i` of a tile, of `each`, has sums for the warp."""
-    alone = cutlass.select_(notes.room > 0, Int32(ANY), Int32(ALONE))
+    # One warp lists all sums of a note.
+    alone = cutlass.select_(notes.room > 0, Int32(UNLISTED), Int32(ALONE))
     lane, count = cute.arch.lane_idx(), cute.ceil_div(tiles.count - tiles.first, tiles.step) * each
     for begin in cutlass.range(0, count, 32 * AHEAD, unroll=1):
         words = cute.make_rmem_tensor(AHEAD, Int32)
@@ -190,23 +196,23 @@ def add_doubtful(
     item: Int32,
     mC: cute.Tensor,
     alpha: Float32,
-    number: cute.Pointer,
+    notes: Notes,
 ) -> None:
     """C += alpha·A·B where sums are doubtful, in the warp's share of them.
 
-    count: of all warps' shares. number: where they are counted.
+    count: of all warps' shares.
     """
     if share.first == 0 and cute.arch.lane_idx() == 0:
-        atomics.add(number, Uint64(count))
+        atomics.add(notes.number, Uint64(count))
     (a, b, ends), (m, n) = factors, mC.shape
     strides_a = (a.ld, Int64(1)) if a.major == "k" else (Int64(1), a.ld)
     strides_b = (Int64(1), b.ld) if b.major == "k" else (b.ld, Int64(1))
     mA = cute.make_tensor(a.start + item * a.step, cute.make_layout((m, ends[1]), stride=strides_a))
     mB = cute.make_tensor(b.start + item * b.step, cute.make_layout((ends[1], n), stride=strides_b))
-    if count > FEW:
+    if count > cutlass.select_(notes.room > 0, Int32(UNLISTED), Int32(FEW)):
         add_groups(doubts, share, pairs, mA, mB, mC, ends, alpha)
     else:
-        add_each(doubts, share, mA, mB, mC, ends, alpha)
+        add_each(doubts, share, mA, mB, mC, ends, alpha, notes.room > 0)
 
 
 @cute.jit
@@ -218,8 +224,12 @@ def add_each(
     mC: cute.Tensor,
     ends: tuple,
     alpha: Float32,
+    deep: Boolean,
 ) -> None:
-    """Compute one sum after the other, together with the other lanes."""
+    """Compute one sum after the other, together with the other lanes.
+
+    deep: whether `finish` computes such sums, too.
+    """
     bits, words = doubts.bits, cute.size(doubts.bits)
     others = share.first  # sums before the warp's next one
     for which in cutlass.range(words, unroll=1):
@@ -238,7 +248,11 @@ def add_each(
                 i = lowest(left)
                 left = left & (left - 1)
                 if others == 0:
-                    add_element(mA, mB, mC, (at, first + i // 2 * 8 + i % 2), ends, alpha)
+                    place = at, first + i // 2 * 8 + i % 2
+                    if deep:
+                        add_as_finish(mA, mB, mC, place, ends, alpha)
+                    else:
+                        add_element(mA, mB, mC, place, ends, alpha)
                     others = share.warps
                 others -= 1
 
@@ -254,6 +268,34 @@ def add_element(
         total += cute.arch.shuffle_sync_bfly(total, 16 >> level)
     if lane == 0:
         mC[at] += alpha * total
+
+
+@cute.jit
+def add_as_finish(
+    mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, at: tuple, ends: tuple, alpha: Float32
+) -> None:
+    """The same as `add_element`, in the order in which `finish` adds the terms."""
+    lane, total = cute.arch.lane_idx(), Float32(0)
+    for first in cutlass.range_constexpr(0, FINISH_WARPS, GROUP):
+        own = part_of_sum(mA, mB, at, ends, first + lane % GROUP)
+        for i in cutlass.range_constexpr(GROUP):
+            other = cute.arch.shuffle_sync(own, i)
+            total = other if cutlass.const_expr(first + i == 0) else total + other
+    if lane == 0:
+        mC[at] += alpha * total
+
+
+@cute.jit
+def part_of_sum(mA: cute.Tensor, mB: cute.Tensor, at: tuple, ends: tuple, part: Int32) -> Float32:
+    """One of the `FINISH_WARPS` parts of a sum that `finish` adds up, in order.
+
+    Lanes that are multiples of `GROUP` apart share a part, and get the same result.
+    """
+    first = DEPTH * part + cute.arch.lane_idx() // GROUP
+    total = share_of_sum(mA, mB, at, ends, first, 32 // GROUP, DEPTH * FINISH_WARPS)
+    for distance in (GROUP, 2 * GROUP):
+        total += cute.arch.shuffle_sync_bfly(total, distance)
+    return Float32(total)
 
 
 @cute.jit

@@ -11,9 +11,9 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import NOT_FINITE_RISK, REPAIR_TILE, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import NOT_FINITE_RISK, ONLY, REPAIR_TILE, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
-from gemmlab.kernels.gemm.sm90.reporting import ONLY, Reporting, begin_block, count
+from gemmlab.kernels.gemm.sm90.reporting import Reporting, begin_block, count
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {

@@ -16,19 +16,17 @@ import cutlass
 from cutlass import Int32, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.gemm.sm90.config import FIRST, LAST
 
 BARRIER = 4  # of a block: its warps have read the counts of the operands
-# Bits of `Reporting.launch`: it is the first one of its product; the last one; it may compute the
-# product in another way.
-FIRST, LAST, INSTEAD = 1, 2, 4
-ONLY = FIRST | LAST
+BEGUN, NUMBER, BEFORE, LISTED, FINISHING = range(2, 7)  # words of the report
 
 
 class Reporting(NamedTuple):
     report: cute.Pointer
     statuses: tuple  # of packed operands; see `pack`
     clear: Int32  # bit i: those of operand i are cleared
-    launch: Int32  # bits: see FIRST
+    launch: Int32  # bits: see FIRST in `config`
 
 
 @cute.jit
@@ -47,14 +45,14 @@ def begin_block(what: Reporting) -> None:
     report, statuses, clear, launch = what
     blocks, _, _ = cute.arch.grid_dim()
     risk, bad = (sum([count(status, i) for status in statuses], Uint64(0)) for i in range(2))
-    doubtful = count(report, 3)
+    doubtful = count(report, NUMBER)
     cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
-    begun = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
+    begun = cute.arch.atomic_add(report + BEGUN, Uint64(1), sem="relaxed", scope="gpu")
     cute.arch.fence_acq_rel_gpu()
     if begun == 0 and launch & FIRST != 0:  # no block has found a doubtful sum yet
-        simt.element(report, 4)[0] = doubtful
+        simt.element(report, BEFORE)[0] = doubtful
     if begun == blocks - 1:
-        cute.arch.store(report + 2, Uint64(0), sem="relaxed", scope="gpu")
+        cute.arch.store(report + BEGUN, Uint64(0), sem="relaxed", scope="gpu")
         if launch & LAST != 0:
             simt.element(report, 0)[0] = risk
             simt.element(report, 1)[0] = bad

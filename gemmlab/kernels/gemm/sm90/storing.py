@@ -9,13 +9,11 @@ from cutlass import Boolean, Float32, Int32, Uint8, cute
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.direct_config import CHUNK, MOST_ITEMS
 from gemmlab.kernels.gemm.sm90.items import Result, Work, place_of, side_of, target_of
-from gemmlab.kernels.gemm.sm90.pack import magnitude
+from gemmlab.kernels.gemm.sm90.pack import INFINITY, magnitude
 from gemmlab.kernels.gemm.sm90.rescue import compute_tile, condemn
 from gemmlab.kernels.gemm.sm90.scheduling import synchronize_consumers
 from gemmlab.kernels.gemm.sm90.shares import store_sums, store_together
 from gemmlab.kernels.gemm.sm90.splitting import ROWS
-
-INFINITY = 0x7F800000  # float32 bits
 
 
 @cute.jit

@@ -43,7 +43,7 @@ from cutlass import Boolean, Float16, Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.kernels.gemm.sm90.config import LINE, ONLY
 from gemmlab.kernels.gemm.sm90.instead import multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
@@ -55,7 +55,7 @@ from gemmlab.kernels.gemm.sm90.recompute import (
     add_noted,
     threads_with,
 )
-from gemmlab.kernels.gemm.sm90.reporting import ONLY, Reporting
+from gemmlab.kernels.gemm.sm90.reporting import NUMBER, Reporting
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP
 from gemmlab.kernels.gemm.sm90.splitting import kept
@@ -366,7 +366,7 @@ def kernel(
     strides = (row_c, column_c), (row_d, column_d)
     rows = Factor(x, ldx, batch_x, config.streamed_major)
     columns = Factor(y, ldy, batch_y, config.packed_major)
-    own_notes = Notes(notes, count * config.consumers, report + 3, Int32(0))
+    own_notes = Notes(notes, count * config.consumers, report + NUMBER, Int32(0))
     given = (unscale, risk, status), item_stride, own_notes, doubt, (rows, columns)
     output = Output((c, d), strides, (batch_c, batch_d), slice_c, (alpha, beta), *given)
     if warp >= config.consumers:

@@ -10,6 +10,7 @@ from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS
 from gemmlab.kernels.gemm.sm90.epilogue import counts_of, exponents_of, power
 from gemmlab.kernels.gemm.sm90.recompute import (
+    INFINITY,
     Doubts,
     Factors,
     Notes,
@@ -24,7 +25,6 @@ from gemmlab.kernels.gemm.sm90.shares import matrices
 from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 from gemmlab.kernels.gemm.sm90.streaming import rows_of
 
-INFINITY = float("inf")
 LARGE = 2.0**60  # sums of rows with larger factors may be infinite or NaN
 ROWS = 16  # of a warp
 
@@ -167,7 +167,7 @@ def finish_doubtful(
     mC, _ = targets_of(output, place, shape)
     pairs = config.block_n // 8
     doubts = Doubts(bits_of(output.notes, which, pairs), rows, column)
-    rest = place.item, mC, output.factors[0], output.notes.number
+    rest = place.item, mC, output.factors[0], output.notes
     add_doubtful(doubts, count, share, pairs, Factors(*output.operands, ends), *rest)
 
 
