@@ -17,6 +17,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     FP16X3,
     INSTEAD,
     LAST,
+    REPEATS,
     WIDE_COUNT,
     Scheme,
     TileConfig,
@@ -66,7 +67,7 @@ def test_by_default_the_launch_that_multiplies_may_do_so_in_another_way() -> Non
     assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed"]
     args = launches[2].args
     assert args["least_risk"] == 0 and args["most_risk"] == WIDE_COUNT - 1
-    assert args["launch"] == FIRST | LAST | INSTEAD
+    assert args["launch"] == FIRST | LAST | INSTEAD | REPEATS
 
 
 def test_only_the_first_segment_of_k_may_be_computed_in_another_way() -> None:
@@ -127,7 +128,7 @@ def test_a_large_product_may_run_again_in_bfloat16() -> None:
     first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["most_risk"] + 1 == last.args["least_risk"]  # exactly one of them computes
     assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
-    assert [x.args["launch"] for x in (first, last)] == [FIRST, LAST]
+    assert [x.args["launch"] for x in (first, last)] == [FIRST | REPEATS, LAST]
 
 
 def test_a_tier_asked_for_is_the_only_one() -> None:

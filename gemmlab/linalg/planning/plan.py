@@ -25,6 +25,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     NO_LIMIT,
     PACK_WARPS,
     REPAIR_TILE,
+    REPEATS,
     SCHEMES,
     STRIP,
     PackConfig,
@@ -211,11 +212,13 @@ def multiply(
     ratio = SHORT_SUM / product.k
     doubt = a.scheme.doubt * most(ratio, ratio**0.5) if checks else 0.0
     parts, room = segments(product.k), _room(product, a.arch)
+    repeats = tile.again is not None and product.k >= tile.again.least_k
+    repeats = repeats and checks and len(parts) == 1
     for i, (first, depth) in enumerate(parts):
         maps, pointers = operands(tile, packed, addresses, first, depth)
         d = own if i or added is None else added
         bits = FIRST * (reporting.first and i == 0) | INSTEAD * (instead and i == 0)
-        bits |= LAST * (reporting.last and i == len(parts) - 1)
+        bits |= LAST * (reporting.last and i == len(parts) - 1) | REPEATS * repeats
         args = {
             **pointers,
             "x_a": sources[0],

@@ -42,8 +42,9 @@ NOT_FINITE_RISK, EMPTY_RISK = -1, -2
 # risk of any vector to FAR, whose lower 32 bits are the largest possible such number.
 NEAR, FAR = 63, 2**40 + 2**31 - 1
 # Bits of the argument `launch` of kernels that multiply: it is the first launch of its product; the
-# last one; it may compute the product in another way.
-FIRST, LAST, INSTEAD = 1, 2, 4
+# last one; it may compute the product in another way; its blocks may repeat tiles in this way, if
+# many sums are doubtful.
+FIRST, LAST, INSTEAD, REPEATS = 1, 2, 4, 8
 ONLY = FIRST | LAST
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk
 PAIRS = 16  # of columns, which a word has bits for in a note of doubtful sums (`recompute`)

@@ -50,7 +50,7 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm.sm90 import totals
-from gemmlab.kernels.gemm.sm90.config import INSTEAD, LINE, ONLY
+from gemmlab.kernels.gemm.sm90.config import INSTEAD, LINE, REPEATS
 from gemmlab.kernels.gemm.sm90.epilogue import (
     Output,
     computes,
@@ -224,7 +224,7 @@ def play_role(
     # Read before the report, which clears the counts, by each warp: branches that depend on shared
     # memory would keep the emulator from counting instructions without copies.
     computing, again = computes(output.statuses, limits), Boolean(False)
-    may_repeat = reporting.launch & ONLY == ONLY and may_overwrite(output)
+    may_repeat = reporting.launch & REPEATS != 0 and may_overwrite(output)
     if cutlass.const_expr(config.again is None):
         may_repeat = Boolean(False)
     if group == CONSUMERS:
