@@ -272,7 +272,7 @@ def test_the_product_is_float32_accurate_on_the_emulator(
     most_u: float,
 ) -> None:
     """From arrays to C through all launches; wide rows run in TF32, or in bfloat16."""
-    monkeypatch.setattr(program, "TOLERATED", 2)
+    monkeypatch.setattr(program, "TOLERATED", {"fp16x3": 2})
     m, n, k = 20, 24, 40
     rng = np.random.default_rng(1)
     a, b = make(rng, (batch * m, k)).reshape(batch, m, k), narrow(rng, (k, n))
@@ -306,7 +306,7 @@ def test_every_family_is_float32_accurate(
     The fallback multiplies as the kernel of `test_direct.test_every_family_keeps_the_contract`.
     """
     monkeypatch.setattr(plan, "_DEEPEST", 64)
-    monkeypatch.setattr(program, "TOLERATED", 1000 if by == "repair" else 0)
+    monkeypatch.setattr(program, "TOLERATED", {"fp16x3": 1000 if by == "repair" else 0})
     rng = np.random.default_rng(len(family))
     a, b = families.FAMILIES[family](rng, 70, 40, 100)
     (c,), _ = run(memory, BY_DEFAULT, a[None], b)
@@ -370,7 +370,7 @@ def test_checks_find_nothing_where_doubtful_elements_are_computed(
 ) -> None:
     """Two segments of k have doubtful terms of the same elements of C, in two tiles."""
     monkeypatch.setattr(plan, "_DEEPEST", 64)
-    monkeypatch.setattr(program, "TOLERATED", 1000)
+    monkeypatch.setattr(program, "TOLERATED", {"fp16x3": 1000})
     checked = emulation.DeviceImage(check=("races", "global-races", "barriers", "warps"))
     a, b = families.FAMILIES["both sparse"](np.random.default_rng(7), 66, 34, 100)
     (c,), counts = run(memory, BY_DEFAULT, a[None], b)
@@ -385,7 +385,7 @@ def test_doubtful_elements_are_added_to_c(
     memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
     """Before, C held what is added to the product."""
-    monkeypatch.setattr(program, "TOLERATED", 10)
+    monkeypatch.setattr(program, "TOLERATED", {"fp16x3": 10})
     a, b = families.FAMILIES[family](np.random.default_rng(7), 66, 34, 100)
     (c,), counts = run(memory, BY_DEFAULT, a[None], b, alpha=2.0, beta=-1.0, before=3.0)
     assert counts.wide <= 10 < counts.doubtful

@@ -3,10 +3,10 @@
 | launch               | by name | by default | large | returns at once unless … |
 |----------------------|---------|------------|-------|--------------------------|
 | pack a, pack b       | yes     | yes        | yes   |                          |
-| multiply             | yes     | yes        | yes   | … no vector is wide      |
+| multiply             | yes     | yes        | yes   | … few vectors are wide   |
 | finish, if k ≥ 4096  | yes     | yes        | yes   | … some sums are doubtful |
-| repack both          |         |            | yes   | … a vector is wide       |
-| multiply in bfloat16 |         |            | yes   | … a vector is wide       |
+| repack both          |         |            | yes   | … many are wide          |
+| multiply in bfloat16 |         |            | yes   | … many are wide          |
 | finish, if k ≥ 4096  |         |            | yes   | … some sums are doubtful |
 
 The GPU decides which launches return at once, so the host never waits for it. Packing counts the
@@ -14,8 +14,8 @@ elements at risk, and the vectors with many of them, which are wide. The counts 
 product begins; the last launch that multiplies reports and clears them. Doubtful elements of C, and
 those of rows and columns that are not finite, are computed again in float32, by the block that
 holds them or, in deep products, by all blocks of `finish`. By default, `multiply` computes all of C
-in TF32, without packing, if a vector is wide. Only in large products (`tiers.fallback_of`) it
-returns at once, and they run again in bfloat16.
+in TF32, without packing, if many vectors are wide (`tiers.TOLERATED`). Only in large products
+(`tiers.fallback_of`) it returns at once, and they run again in bfloat16.
 
 Products without packing take one or two launches (`planning.direct`, `planning.fma`), those with
 one packed operand two to four (`planning.streamed`).
@@ -142,7 +142,7 @@ class Job:
         None: any number."""
         if self.choice.fallback is None:
             return None
-        return TOLERATED
+        return TOLERATED[self.choice.tier]
 
     @property
     def _checks(self) -> bool:

@@ -54,9 +54,9 @@ MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pac
 # past their end by up to nine steps of 1024 elements.
 MOST_LENGTH = 2**31 - 2**14
 
-# Vectors that may be wide or not finite while the first tier computes a product. All their sums may
-# be doubtful, and a few warps would have to compute them again: the fallback is faster.
-TOLERATED = 0
+# Vectors that may be wide or not finite while a tier computes the product itself. All their sums
+# may be doubtful, and blocks compute these again; with more vectors, the fallback may be faster.
+TOLERATED = {FASTEST: 8, STREAMED: 1}
 
 NO_FASTER = "cuBLAS is as fast"
 

@@ -37,8 +37,9 @@ Consumer warpgroups take turns: while one adds up its chains, the wgmma of the o
 cores busy. The blocks of a cluster compute tiles of C one below the other. They need the same tiles
 of B: each copies a share and multicasts it.
 
-If a row of A or a column of B is wide, float16 parts cannot hold it. The launch then computes the
-product from the float32 operands, as `direct` does, or leaves it to another launch. A block
+If a row of A or a column of B is wide, float16 parts cannot hold it: many of its sums are doubtful.
+If there are more such vectors than the host allows, the launch computes the product from the
+float32 operands, as `direct` does, or leaves it to another launch. A block
 that finds many doubtful sums computes its own tiles once more in the same way.
 
 Limiter: power. The tensor cores are busy and the clock drops. Shallow products are limited by the

@@ -31,8 +31,8 @@ For each chain c, a warpgroup takes these steps:
 The loads come a chain early: wgmma and the copies take most of the bandwidth of shared memory, so a
 load whose elements are needed at once delays the split.
 
-If a vector of the packed operand is wide, the product is computed from the float32 operands,
-as `direct` does. k may be divided into slices, which `add_slices` adds up.
+If too many vectors of the packed operand are wide, the product is computed from the float32
+operands, as `direct` does. k may be divided into slices, which `add_slices` adds up.
 
 Limiter: memory if the packed operand has up to about 100 vectors, else the tensor cores and,
 through the clock, power.
