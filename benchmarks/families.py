@@ -67,6 +67,12 @@ def diagonal(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
     return a, specks(rng, k, n)
 
 
+def nearly_identity(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+    """As in the matrix exponential: numbers 2^13 times smaller beside the diagonal."""
+    small = rng.standard_normal((rows, columns), np.float32) * np.float32(2.0**-13)
+    return np.eye(rows, columns, dtype=np.float32) + small
+
+
 def cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
     """The second half of A and B cancels the first, except for the specks in A's first half."""
     a, b = specks(rng, m, k // 2), rng.standard_normal((k // 2, n)).astype(np.float32)
@@ -97,6 +103,10 @@ FAMILIES: dict[str, Family] = {
         specks(rng, k, n),
     ),
     "diagonal": diagonal,
+    "both nearly identity": lambda rng, m, n, k: (
+        nearly_identity(rng, m, k),
+        nearly_identity(rng, k, n),
+    ),
     "block-diagonal": block_diagonal,
     "mask": mask,
     "1 % sparse": lambda rng, m, n, k: (sparse(rng, m, k, 0.01), specks(rng, k, n)),

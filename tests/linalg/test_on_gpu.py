@@ -110,14 +110,18 @@ def test_wide_rows_go_to_another_tier_by_themselves(library: Any, n: int, fallba
     assert error(result, exact, b) <= error(plain, exact, b)
 
 
-def test_one_wide_row_is_enough_for_another_tier(library: Any) -> None:
+@pytest.mark.parametrize(("wide", "tier", "doubtful"), [(8, "fp16x3", 8 * 2048), (9, "tf32x3", 0)])
+def test_many_wide_rows_take_another_tier(
+    library: Any, wide: int, tier: str, doubtful: int
+) -> None:
+    """All sums of a few are computed again."""
     (x, a), (y, b) = arrays(library, (8192, 1024), (1024, 2048))
-    x[3, 0], y[0] = 1e10, 0
-    a[3, 0], b[0] = 1e10, 0
+    x[:wide, 0], y[0] = 1e10, 0
+    a[:wide, 0], b[0] = 1e10, 0
     result = gemmlab.matmul(x, y)
     report = gemmlab.last_plan().report()
-    assert (report.tier, report.wide, report.doubtful) == ("tf32x3", 1, 0)
-    assert error(result[:8], a[:8], b) <= 4
+    assert (report.tier, report.wide, report.doubtful) == (tier, wide, doubtful)
+    assert error(result[:16], a[:16], b) <= 4
 
 
 @pytest.mark.parametrize(

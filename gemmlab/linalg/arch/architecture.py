@@ -179,6 +179,7 @@ class Architecture:
     clock_time: float  # per predicted clock of the product
     vector_time: float  # to pack a vector, however short
     long_vector_time: float  # so much more if it is K-major and longer than `long`
+    pack_strip: float  # per k, to pack MN-major vectors, however few
     # Bytes per second: packing K-major and MN-major operands, and writing C.
     pack_k_major_rate: float
     pack_mn_major_rate: float

@@ -262,6 +262,7 @@ SM90 = Architecture(
     long_vector_time=2.85e-9,
     pack_k_major_rate=7.18e12,
     pack_mn_major_rate=4.97e12,
+    pack_strip=0.824e-9,
     pack_far=1.07,
     pack_l2_bytes=2.38e6,
     pack_l2_overflow=25.1e6,
