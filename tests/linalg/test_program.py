@@ -66,7 +66,7 @@ def test_by_default_the_launch_that_multiplies_may_do_so_in_another_way() -> Non
     )
     assert kernels(launches) == ["pack_k_major", "pack_mn_major", "multiply_packed"]
     args = launches[2].args
-    assert args["least_risk"] == 0 and args["most_risk"] == WIDE_COUNT - 1
+    assert args["least_risk"] == 0 and args["most_risk"] == 9 * WIDE_COUNT - 1
     assert args["launch"] == FIRST | LAST | INSTEAD | REPEATS
 
 

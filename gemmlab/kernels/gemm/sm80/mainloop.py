@@ -28,7 +28,8 @@ from gemmlab.kernels.gemm.sm90.epilogue import (
     finish_doubtful,
     finish_tile,
 )
-from gemmlab.kernels.gemm.sm90.reporting import Reporting, begin_block
+from gemmlab.kernels.gemm.sm90.notes import Notes, Share, Tiles, add_noted, threads_with
+from gemmlab.kernels.gemm.sm90.reporting import NUMBER, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.scheduling import tile_coordinates
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, tiles_of
@@ -194,7 +195,7 @@ def finish(
 
 @cute.jit
 def note_of(tile: Int32, piece: cutlass.Constexpr, config: cutlass.Constexpr) -> Int32:
-    """The number of the warp's note of 16 rows of a tile; see `recompute.Notes`."""
+    """The number of the warp's note of 16 rows of a tile; see `notes.Notes`."""
     return tile * config.notes + cute.arch.warp_idx() * (config.warp_m // 16) + piece
 
 
@@ -285,7 +286,7 @@ def kernel(
         recompute.Factor(x_a, lda, batch_a, config.a_major),
         recompute.Factor(x_b, ldb, batch_b, config.b_major),
     )
-    own_notes = recompute.Notes(notes, all_tiles * config.notes, report + 3, room)
+    own_notes = Notes(notes, all_tiles * config.notes, report + NUMBER, room)
     marks = (own_notes, doubt, depth, recompute.Factors(x, y, (begin, begin + k)), statuses)
     risks = (risk_a, risk_b, shortfall_a, shortfall_b, *marks)
     output = Output(c, ldc, batch_c, d, row_d, column_d, batch_d, alpha, beta, *scales, *risks)
@@ -319,7 +320,7 @@ def kernel(
         doubtful |= finish(sums, output, staged, *rest)
         cute.arch.sync_threads()
 
-    def add(tile: Int32, note: Int32, count: Int32, share: recompute.Share) -> None:
+    def add(tile: Int32, note: Int32, count: Int32, share: Share) -> None:
         item, tile_m, tile_n = tile_coordinates(tile, m, n, config)
         holder, piece = note // (config.warp_m // 16), note % (config.warp_m // 16)
         columns, lane = BN // config.warp_n, cute.arch.lane_idx()
@@ -328,10 +329,10 @@ def kernel(
         which = tile * config.notes + note
         finish_doubtful(output, at, config.warp_n // 8, which, count, share, (m, n))
 
-    if recompute.threads_with(doubtful != 0, config.threads) != 0:
-        own_tiles = recompute.Tiles(bx, blocks, tiles)
+    if threads_with(doubtful != 0, config.threads) != 0:
+        own_tiles = Tiles(bx, blocks, tiles)
         own_warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        recompute.add_noted(own_notes, own_tiles, config.notes, own_warp, WARPS, add)
+        add_noted(own_notes, own_tiles, config.notes, own_warp, WARPS, add)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -13,7 +13,8 @@
 | `totals.py`     | a second level of sums, for `bf16x6`                                      |
 | `epilogue.py`   | undoes the scaling; alpha, beta; `staging.py` stores C                    |
 | `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
-| `recompute.py`  | doubtful sums, and those of infinities and NaNs, in float32               |
+| `recompute.py`  | doubtful sums, and those of infinities and NaNs, in float32 or in TF32    |
+|                 | (`notes.py`, `recompute_groups.py`)                                       |
 | `finish.py`     | those of deep products, shared by all blocks of a last launch             |
 |                 | (`listing.py`)                                                            |
 | `reporting.py`  | what a product has counted; clears the counts                             |

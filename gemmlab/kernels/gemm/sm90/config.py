@@ -46,8 +46,9 @@ NEAR, FAR = 63, 2**40 + 2**31 - 1
 # many sums are doubtful.
 FIRST, LAST, INSTEAD, REPEATS = 1, 2, 4, 8
 ONLY = FIRST | LAST
+INFINITY = float("inf")
 NO_LIMIT = 2**64 - 1  # of the number of elements at risk
-PAIRS = 16  # of columns, which a word has bits for in a note of doubtful sums (`recompute`)
+PAIRS = 16  # of columns, which a word has bits for in a note of doubtful sums (`notes`)
 
 
 def note_bytes(columns: int) -> int:
@@ -263,7 +264,7 @@ class TileConfig:
 
     @property
     def notes(self) -> int:
-        """Notes of doubtful sums per tile; see `recompute.Notes`."""
+        """Notes of doubtful sums per tile; see `notes.Notes`."""
         return WARPGROUP // 32 * self.consumers
 
     @property

@@ -7,22 +7,27 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS, VECTOR_PITCH
-from gemmlab.kernels.gemm.sm90.listing import list_doubtful
-from gemmlab.kernels.gemm.sm90.recompute import (
+from gemmlab.kernels.gemm.sm90.config import (
+    FAR,
     INFINITY,
+    NOT_FINITE_RISK,
+    PAIRS,
+    STAGED_ROWS,
+    VECTOR_PITCH,
+)
+from gemmlab.kernels.gemm.sm90.listing import list_doubtful
+from gemmlab.kernels.gemm.sm90.notes import (
     UNLISTED,
     Doubts,
-    Factors,
     Notes,
     Share,
-    add_doubtful,
     bits_of,
     lowest,
     note,
     note_bits,
     words_of,
 )
+from gemmlab.kernels.gemm.sm90.recompute import Factors, add_doubtful
 from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 
 NO_LOSS = -1e38

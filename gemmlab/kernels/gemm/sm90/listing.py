@@ -6,7 +6,7 @@ from cutlass import Boolean, Int32, Int64, Uint32, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import PAIRS
-from gemmlab.kernels.gemm.sm90.recompute import Doubts, Notes
+from gemmlab.kernels.gemm.sm90.notes import Doubts, Notes
 from gemmlab.kernels.gemm.sm90.reporting import LISTED, NUMBER
 
 NO_ENTRY = 2**64 - 1  # in the list

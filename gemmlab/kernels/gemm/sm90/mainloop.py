@@ -39,8 +39,8 @@ of B: each copies a share and multicasts it.
 
 If a row of A or a column of B is wide, float16 parts cannot hold it: many of its sums are doubtful.
 If there are more such vectors than the host allows, the launch computes the product from the
-float32 operands, as `direct` does, or leaves it to another launch. A block
-that finds many doubtful sums computes its own tiles once more in the same way.
+float32 operands, as `direct` does, or leaves it to another launch. A block that finds many doubtful
+sums computes its own tiles once more in the same way.
 
 Limiter: power. The tensor cores are busy and the clock drops. Shallow products are limited by the
 epilogue, and by L1, which serves wgmma, TMA and stores.
@@ -62,16 +62,9 @@ from gemmlab.kernels.gemm.sm90.epilogue import (
 from gemmlab.kernels.gemm.sm90.instead import multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
 from gemmlab.kernels.gemm.sm90.k_tiles import add_k_tile, tiled_mma
+from gemmlab.kernels.gemm.sm90.notes import Notes, Share, Tiles, add_noted, threads_with
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.recompute import (
-    Factor,
-    Factors,
-    Notes,
-    Share,
-    Tiles,
-    add_noted,
-    threads_with,
-)
+from gemmlab.kernels.gemm.sm90.recompute import Factor, Factors
 from gemmlab.kernels.gemm.sm90.reporting import BARRIER, NUMBER, Reporting, begin_block
 from gemmlab.kernels.gemm.sm90.ring import (
     WARPS,
@@ -196,7 +189,7 @@ def consume(
 
 @cute.jit
 def note_of(tile: Int32, config: cutlass.Constexpr) -> Int32:
-    """The number of the warp's note of the cluster's tile; see `recompute.Notes`."""
+    """The number of the warp's note of the cluster's tile; see `notes.Notes`."""
     bx, _, _ = cute.arch.block_idx()
     own = tile * config.cluster + bx % config.cluster
     return own * config.notes + cute.arch.make_warp_uniform(cute.arch.warp_idx())

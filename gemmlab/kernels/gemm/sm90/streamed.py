@@ -46,15 +46,9 @@ from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import LINE, ONLY
 from gemmlab.kernels.gemm.sm90.instead import multiply_instead
 from gemmlab.kernels.gemm.sm90.items import Operand, Result
+from gemmlab.kernels.gemm.sm90.notes import Notes, Share, Tiles, add_noted, threads_with
 from gemmlab.kernels.gemm.sm90.pdl import let_next_start, wait_for_previous
-from gemmlab.kernels.gemm.sm90.recompute import (
-    Factor,
-    Notes,
-    Share,
-    Tiles,
-    add_noted,
-    threads_with,
-)
+from gemmlab.kernels.gemm.sm90.recompute import Factor
 from gemmlab.kernels.gemm.sm90.reporting import NUMBER, Reporting
 from gemmlab.kernels.gemm.sm90.scheduling import next_stage
 from gemmlab.kernels.gemm.sm90.sizes import MMA_K, MMA_M, WARPGROUP

@@ -7,20 +7,18 @@ from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels import vectors
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FAR, NOT_FINITE_RISK, PAIRS, STAGED_ROWS
+from gemmlab.kernels.gemm.sm90.config import FAR, INFINITY, NOT_FINITE_RISK, PAIRS, STAGED_ROWS
 from gemmlab.kernels.gemm.sm90.epilogue import counts_of, exponents_of, power
-from gemmlab.kernels.gemm.sm90.recompute import (
-    INFINITY,
+from gemmlab.kernels.gemm.sm90.notes import (
     Doubts,
-    Factors,
     Notes,
     Share,
-    add_doubtful,
     bits_of,
     note,
     note_bits,
     words_of,
 )
+from gemmlab.kernels.gemm.sm90.recompute import Factors, add_doubtful
 from gemmlab.kernels.gemm.sm90.shares import matrices
 from gemmlab.kernels.gemm.sm90.staging import PITCH, store_staged
 from gemmlab.kernels.gemm.sm90.streaming import rows_of
