@@ -141,6 +141,7 @@ def test_a_tier_asked_for_is_the_only_one() -> None:
         "multiply_packed",
     ]
     assert launches[2].args["doubt"] == 0  # no sum is doubtful
+    assert launches[2].args["launch"] == FIRST | LAST  # no block repeats its tiles
 
 
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:

@@ -15,8 +15,7 @@ if it is small or shallow and cuBLAS has no kernel that fits it, or often if a f
 else `ieee`. In `fp16x3` and `fp16x3s`, the GPU recomputes the elements of C that float16 may have
 spoiled. If there are likely to be many, it runs `tf32x3` instead, or `bf16x6` where the product is
 large or `tf32x3` cannot run. If no kernels are built and none can be compiled, the product runs in
-`ieee`. A tier requested by name is not replaced by another; but in `fp16x3`, a block with many sums
-that are infinite or NaN computes its tiles in TF32.
+`ieee`. A tier requested by name is never replaced by another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Notes of doubtful sums, which the warps of a block leave in memory for when all tiles are stored.
+"""Notes of doubtful sums: warps write them as they store tiles, and read them after the last one.
 
 For each tile a note says whether a warp has doubtful sums, and then each lane has bits for its own.
 `recompute` says when a sum is doubtful, and computes those of the notes.

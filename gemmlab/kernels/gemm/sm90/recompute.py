@@ -1,7 +1,7 @@
 """Compute doubtful sums of C again in float32, in the launch that has formed them.
 
-Deep products leave them to a launch of their own (`listing`), as far as its list has room. It
-varies which ones find room, so the others are computed to the same bits (`add_as_finish`).
+Deep products leave them to a launch of their own (`listing`), as far as its list has room. Which
+ones find room varies between runs, so the others are added up in the same order (`add_as_finish`).
 
 A sum is doubtful if elements that lose bits may have spoiled it, or if its row of A or its column
 of B has an infinity or a NaN: then its parts are zeros. The warp that holds it leaves it out, so
